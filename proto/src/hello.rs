@@ -1,0 +1,176 @@
+//! The handshake: what a client says about itself, what the daemon answers, and who the daemon takes the caller for.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::AgentId;
+use crate::paths::Environment;
+
+/// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
+pub const CAPABILITIES: &[&str] = &["whoami", "daemon_status", "daemon_stop"];
+
+/// The variables that say which harness, session or terminal a caller runs in. Nothing else of the caller's
+/// environment leaves its process.
+pub const SIGNAL_VARIABLES: &[&str] = &[
+    "TT_HARNESS_AGENT_ID",
+    "TT_HARNESS_EXPORT",
+    "CLAUDECODE",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_PID",
+    "CODEX_THREAD_ID",
+    "CODEX_SESSION_ID",
+    "CODEX_CI",
+    "GEMINI_CLI",
+    "GEMINI_SESSION_ID",
+    "OPENCODE",
+    "OPENCODE_PID",
+    "TMUX_PANE",
+    "STY",
+    "ITERM_SESSION_ID",
+    "KITTY_WINDOW_ID",
+    "WEZTERM_PANE",
+    "TERMINATOR_UUID",
+];
+
+/// The first call on every connection.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    pub version: String,
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    #[serde(default)]
+    pub signals: Signals,
+    /// The caller's working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+}
+
+/// What the client sees of its surroundings. Evidence, not authority: the daemon derives the identity.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Signals {
+    /// The [`SIGNAL_VARIABLES`] that are set.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// `clientInfo.name` of an MCP client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_info: Option<String>,
+    /// A session id that came with the call itself, such as an MCP `_meta` field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+}
+
+impl Signals {
+    pub fn of(env: &Environment) -> Self {
+        let seen = |name: &&str| env.get_str(name).map(|v| ((*name).to_owned(), v.to_owned()));
+        Self { env: SIGNAL_VARIABLES.iter().filter_map(seen).collect(), ..Self::default() }
+    }
+
+    /// Whether an agent is calling, as far as the variables tell. The daemon decides; this is for an answer that has to be
+    /// given before it was reached.
+    pub fn suggest_agent(&self) -> bool {
+        const AGENT: &[&str] = &[
+            "TT_HARNESS_AGENT_ID",
+            "CLAUDECODE",
+            "CODEX_THREAD_ID",
+            "CODEX_SESSION_ID",
+            "CODEX_CI",
+            "GEMINI_CLI",
+            "OPENCODE",
+        ];
+        AGENT.iter().any(|name| self.var(name).is_some())
+    }
+
+    pub fn var(&self, name: &str) -> Option<&str> {
+        self.env.get(name).map(String::as_str).filter(|v| !v.is_empty())
+    }
+}
+
+/// The daemon's answer to `hello`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub protocol: u32,
+    pub min_protocol: u32,
+    pub version: String,
+    pub capabilities: Vec<String>,
+    pub identity: Identity,
+    pub pid: u32,
+    /// Started by systemd or launchd, which alone may restart it.
+    pub supervised: bool,
+    /// The program the daemon runs, so that a newer client can tell whether a restart would bring a newer one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    pub log: String,
+}
+
+/// A program file as it was when it was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    pub path: String,
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// How an identity was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FoundBy {
+    /// `TT_HARNESS_AGENT_ID` named it.
+    Override,
+    /// A variable of the harness.
+    Env,
+    /// A harness among the caller's ancestors.
+    Ancestry,
+    /// The MCP client's name.
+    ClientInfo,
+    /// No harness: the person whose uid the kernel reports.
+    User,
+}
+
+/// A process that cannot be mistaken for a later one with the same pid.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Anchor {
+    pub host_id: String,
+    pub pid: u32,
+    /// Opaque: equal for the same process and different for any other process of the same host and pid.
+    pub process_started_at: String,
+}
+
+/// Who the daemon takes the caller for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub agent_id: AgentId,
+    pub display_name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub harness: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    pub found_by: FoundBy,
+    /// The process whose exit means the member is gone; none where the kernel shows no evidence.
+    pub anchor: Option<Anchor>,
+    pub user: String,
+}
+
+impl Identity {
+    /// A person reads text; an agent reads JSON.
+    pub fn is_person(&self) -> bool {
+        self.found_by == FoundBy::User
+    }
+}
+
+/// The answer to `whoami`: the identity, and with `explain` every rule that was tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Whoami {
+    #[serde(flatten)]
+    pub identity: Identity,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub explanation: Vec<Step>,
+}
+
+/// One step of the derivation, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub rule: String,
+    pub finding: String,
+}

@@ -1,0 +1,282 @@
+//! Where things lie on disk, and the check that a directory is private. Client and daemon must agree on every line here.
+//!
+//! The socket's path follows from the data directory and the uid alone, so that a cron job, an ssh session and a
+//! desktop terminal all meet the same daemon.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::{Error, ErrorCode};
+
+/// A socket address holds this many bytes of path, less the closing NUL.
+const SOCKET_PATH_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// The environment, read once at the edge of the process and passed down.
+#[derive(Debug, Clone, Default)]
+pub struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    pub fn of_this_process() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    pub fn of<K: Into<OsString>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        Self(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
+    }
+
+    /// An empty variable counts as unset, as everywhere in the XDG rules.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str).filter(|v| !v.is_empty())
+    }
+
+    pub fn get_str(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(OsStr::to_str)
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|v| v != "0")
+    }
+
+    /// The home directory: `$HOME`, else what the user database says.
+    pub fn home(&self) -> Result<PathBuf, Error> {
+        if let Some(home) = self.get("HOME") {
+            return Ok(PathBuf::from(home));
+        }
+        match nix::unistd::User::from_uid(nix::unistd::getuid()) {
+            Ok(Some(user)) => Ok(user.dir),
+            _ => Err(Error::new(
+                ErrorCode::StorageUnavailable,
+                "no home directory: HOME is not set and the user has none",
+            )
+            .hint("set HOME, or TALKING_STICK_DATA_DIR to a private directory")),
+        }
+    }
+}
+
+/// Every file the daemon and its clients share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    pub data_dir: PathBuf,
+    pub config_dir: PathBuf,
+    pub socket: PathBuf,
+}
+
+impl Paths {
+    /// Resolves all paths for this environment. Nothing is created.
+    pub fn resolve(env: &Environment) -> Result<Self, Error> {
+        let data_dir = match (env.get("TALKING_STICK_DATA_DIR"), env.get("XDG_DATA_HOME")) {
+            (Some(dir), _) => PathBuf::from(dir),
+            (None, Some(dir)) => Path::new(dir).join("talking-stick"),
+            (None, None) => env.home()?.join(".local/share/talking-stick"),
+        };
+        let config_dir = match (env.get("TALKING_STICK_CONFIG_DIR"), env.get("XDG_CONFIG_HOME")) {
+            (Some(dir), _) => PathBuf::from(dir),
+            (None, Some(dir)) => Path::new(dir).join("talking-stick"),
+            (None, None) => env.home()?.join(".config/talking-stick"),
+        };
+        let data_dir = absolute(&data_dir)?;
+        let socket = match env.get("TALKING_STICK_SOCKET") {
+            Some(path) => explicit_socket(Path::new(path))?,
+            None => default_socket(&data_dir),
+        };
+        Ok(Self { config_dir: absolute(&config_dir)?, data_dir, socket })
+    }
+
+    /// The file a running daemon keeps locked for as long as it lives.
+    pub fn lock(&self) -> PathBuf {
+        self.data_dir.join("ttd.lock")
+    }
+
+    /// The file a client locks while it starts the daemon.
+    pub fn start_lock(&self) -> PathBuf {
+        self.data_dir.join("start.lock")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.data_dir.join("ttd.log")
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.data_dir.join("rooms.sqlite")
+    }
+
+    pub fn socket_dir(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
+}
+
+/// Absolute, with the symlinks of the parent resolved so that two spellings of one directory give one socket. The
+/// last component stays as it is: a symlink there is refused later, not followed.
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    let path = std::path::absolute(path).map_err(|e| {
+        Error::new(ErrorCode::StorageUnavailable, format!("{} is not a usable path: {e}", path.display()))
+    })?;
+    let resolved = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => parent.canonicalize().ok().map(|p| p.join(name)),
+        _ => None,
+    };
+    Ok(resolved.unwrap_or(path))
+}
+
+fn explicit_socket(path: &Path) -> Result<PathBuf, Error> {
+    let path = absolute(path)?;
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_MAX {
+        return Err(Error::new(
+            ErrorCode::InvalidInput,
+            format!("TALKING_STICK_SOCKET is {bytes} bytes long; a socket address holds {SOCKET_PATH_MAX}"),
+        )
+        .hint("choose a shorter path, or unset TALKING_STICK_SOCKET"));
+    }
+    Ok(path)
+}
+
+fn default_socket(data_dir: &Path) -> PathBuf {
+    let beside = data_dir.join("ttd.sock");
+    if beside.as_os_str().len() <= SOCKET_PATH_MAX {
+        return beside;
+    }
+    let uid = nix::unistd::getuid();
+    let hash = short_hash([data_dir.as_os_str().as_bytes()]);
+    // `/tmp` and not `$TMPDIR`: the latter differs between a terminal, a cron job and a sandbox of the same user.
+    PathBuf::from(format!("/tmp/talking-stick-{uid}-{hash}")).join("ttd.sock")
+}
+
+/// Eight hex digits over the parts, each closed so that no two lists run together.
+pub fn short_hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part);
+        hasher.update([0]);
+    }
+    hasher.finalize().iter().take(4).map(|b| format!("{b:02x}")).collect()
+}
+
+/// Refuses a directory that someone else could have put there or can write to: a symlink, another owner, or any
+/// permission for group and others. A directory that is not there is `Ok(false)`.
+pub fn is_private_dir(dir: &Path) -> Result<bool, Error> {
+    let shown = dir.display();
+    let refuse = |what: String, hint: String| {
+        Err(Error::new(ErrorCode::StorageUnavailable, what).hint(hint).detail("path", shown.to_string()))
+    };
+    let meta = match std::fs::symlink_metadata(dir) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => {
+            return refuse(format!("cannot look at {shown}: {e}"), format!("check the permissions above {shown}"));
+        }
+    };
+    let uid = nix::unistd::getuid();
+    if meta.file_type().is_symlink() {
+        return refuse(
+            format!("{shown} is a symlink, which someone else could redirect"),
+            format!(
+                "replace it by a directory, or set TALKING_STICK_DATA_DIR to where it points: readlink -f '{shown}'"
+            ),
+        );
+    }
+    if !meta.is_dir() {
+        return refuse(format!("{shown} is not a directory"), format!("move it away: mv '{shown}' '{shown}.old'"));
+    }
+    if meta.uid() != uid.as_raw() {
+        return refuse(
+            format!("{shown} belongs to uid {}, not to uid {uid}", meta.uid()),
+            format!(
+                "give it back with: sudo chown {uid} '{shown}', or set TALKING_STICK_DATA_DIR to a directory of yours"
+            ),
+        );
+    }
+    if meta.mode() & 0o077 != 0 {
+        return refuse(
+            format!("{shown} is open to other users (mode {:04o})", meta.mode() & 0o7777),
+            format!("make it private: chmod 700 '{shown}'"),
+        );
+    }
+    Ok(true)
+}
+
+/// Makes the directory, private from its first instant, or checks the one that is there.
+pub fn ensure_private_dir(dir: &Path) -> Result<(), Error> {
+    if is_private_dir(dir)? {
+        return Ok(());
+    }
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| {
+        Error::new(ErrorCode::StorageUnavailable, format!("cannot create {}: {e}", dir.display()))
+            .hint("make its parent writable, or set TALKING_STICK_DATA_DIR to a directory you can write")
+            .detail("path", dir.display().to_string())
+    })?;
+    is_private_dir(dir).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn resolve(pairs: &[(&str, &str)]) -> Paths {
+        Paths::resolve(&Environment::of(pairs.iter().copied())).unwrap()
+    }
+
+    #[test]
+    fn the_data_directory_follows_the_first_variable_that_is_set() {
+        let home = ("HOME", "/nonexistent/home");
+        let dir = |pairs: &[(&str, &str)]| resolve(pairs).data_dir.display().to_string();
+        assert_eq!(dir(&[home]), "/nonexistent/home/.local/share/talking-stick");
+        assert_eq!(dir(&[home, ("XDG_DATA_HOME", "/x")]), "/x/talking-stick");
+        assert_eq!(dir(&[home, ("XDG_DATA_HOME", "")]), "/nonexistent/home/.local/share/talking-stick");
+        assert_eq!(dir(&[home, ("XDG_DATA_HOME", "/x"), ("TALKING_STICK_DATA_DIR", "/d")]), "/d");
+    }
+
+    #[test]
+    fn the_socket_depends_on_the_data_directory_and_on_nothing_ambient() {
+        let base = [("HOME", "/nonexistent/home"), ("TALKING_STICK_DATA_DIR", "/d")];
+        let plain = resolve(&base).socket;
+        assert_eq!(plain, Path::new("/d/ttd.sock"));
+        for ambient in [("XDG_RUNTIME_DIR", "/run/user/1"), ("TMPDIR", "/elsewhere"), ("SSH_CONNECTION", "x")] {
+            assert_eq!(resolve(&[base[0], base[1], ambient]).socket, plain);
+        }
+    }
+
+    #[test]
+    fn a_long_data_directory_gets_a_short_socket_of_its_own() {
+        let long = |tail: &str| format!("/{}/{tail}", "d".repeat(120));
+        let socket = |dir: &str| resolve(&[("HOME", "/h"), ("TALKING_STICK_DATA_DIR", dir), ("TMPDIR", "/t")]).socket;
+        let (a, b) = (socket(&long("a")), socket(&long("b")));
+        assert!(a.as_os_str().len() <= SOCKET_PATH_MAX && a.starts_with("/tmp"), "{a:?}");
+        assert_ne!(a, b);
+        assert_eq!(a, socket(&long("a")));
+    }
+
+    #[test]
+    fn an_explicit_socket_that_cannot_be_bound_is_refused() {
+        let long = format!("/{}", "s".repeat(120));
+        let env = Environment::of([("HOME", "/h"), ("TALKING_STICK_SOCKET", &long)]);
+        assert_eq!(Paths::resolve(&env).unwrap_err().code, ErrorCode::InvalidInput);
+    }
+
+    #[test]
+    fn only_a_private_directory_of_ones_own_is_accepted() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("d");
+        assert!(!is_private_dir(&dir).unwrap());
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(is_private_dir(&dir).unwrap());
+        for mode in [0o710, 0o701, 0o755, 0o777] {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(is_private_dir(&dir).unwrap_err().hint.contains("chmod 700"));
+        }
+        let link = base.path().join("l");
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(is_private_dir(&link).unwrap_err().message.contains("symlink"));
+        std::fs::write(base.path().join("f"), "").unwrap();
+        assert!(is_private_dir(&base.path().join("f")).unwrap_err().message.contains("not a directory"));
+    }
+}

@@ -1,0 +1,108 @@
+//! The one form of a point in time on every surface: UTC with milliseconds, `2026-11-16T01:02:03.456Z`.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Reads any RFC 3339 instant; what is finer than a millisecond is dropped.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_millisecond()))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn add(self, rhs: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl std::ops::Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn sub(self, rhs: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = jiff::Timestamp::from_millisecond(self.0).map_err(|_| fmt::Error)?;
+        write!(f, "{at:.3}")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        Self::parse(&text).ok_or_else(|| de::Error::custom(format!("not a UTC timestamp: {text:?}")))
+    }
+}
+
+/// Reads a duration as people type it: `500ms`, `30s`, `5m`, `2h`, `7d`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(millis).map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_type_them() {
+        let millis = |text| parse_duration(text).map(|d| d.as_millis());
+        for (text, expected) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("0s", 0)] {
+            assert_eq!(millis(text), Some(expected), "{text}");
+        }
+        for bad in ["", "5", "s", "-1s", "1.5s", "5 m", "99999999999999999999h", "9999999999999999d"] {
+            assert_eq!(millis(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn always_three_digits_of_milliseconds() {
+        for (millis, text) in [(0, "1970-01-01T00:00:00.000Z"), (1_794_790_923_400, "2026-11-16T01:02:03.400Z")] {
+            let at = Timestamp::from_millis(millis);
+            assert_eq!(at.to_string(), text);
+            assert_eq!(Timestamp::parse(text), Some(at));
+        }
+        assert_eq!(Timestamp::parse("2026-11-16T02:02:03.4567+01:00").unwrap().to_string(), "2026-11-16T01:02:03.456Z");
+        assert_eq!(Timestamp::parse("yesterday"), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! `tt daemon start|stop|restart|status|logs`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tt_proto::api::{DaemonApiClient, DaemonStatus};
+use tt_proto::{Error, ErrorCode};
+
+use crate::connect::{Client, LockState, Settings, Started, lock_state, start, stop};
+use crate::output::Style;
+use crate::{Context, Failure};
+
+/// A daemon that takes longer than this to say hello is stuck, and stopping it must not get stuck with it.
+const STUCK: Duration = Duration::from_secs(2);
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Args {
+    /// Start it; every other command does so by itself
+    Start,
+    /// Stop it, letting what is under way finish
+    Stop,
+    /// Stop it, even when it is stuck, and start it again
+    Restart,
+    /// Show whether it runs, since when, and where its files are
+    Status,
+    /// Show the end of its log
+    Logs {
+        /// How many lines
+        #[arg(short = 'n', long, default_value_t = 50)]
+        lines: usize,
+    },
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    match args {
+        Args::Start => started(context).await,
+        Args::Stop => {
+            let answer = json!({ "status": if end(context).await? { "stopped" } else { "not_running" } });
+            Ok(context.output().answer(&answer, |answer, _| format!("ttd: {}", words(answer)))?)
+        }
+        Args::Restart => {
+            end(context).await?;
+            started(context).await
+        }
+        Args::Status => status(context).await,
+        Args::Logs { lines } => logs(&context.settings, lines),
+    }
+}
+
+async fn started(context: &Context) -> Result<(), Failure> {
+    let how = start(&context.settings).await.map_err(Failure::NoDaemon)?;
+    let (mut client, output) = context.connect().await?;
+    let status = client.call(async |rpc| rpc.daemon_status().await).await?;
+    let what = if how == Started::Now { "started" } else { "already running" };
+    Ok(output.answer(&status, |status, style| format!("ttd {what}: {}", describe(status, style)))?)
+}
+
+/// Ends the daemon. False when there was none.
+async fn end(context: &Context) -> Result<bool, Failure> {
+    let settings = Settings { autostart: false, deadline: STUCK, ..context.settings.clone() };
+    let client = Client::connect(settings.clone()).await.ok();
+    stop(&settings, client.as_ref().map(Client::rpc)).await.map_err(Failure::NoDaemon)
+}
+
+async fn status(context: &Context) -> Result<(), Failure> {
+    let settings = Settings { autostart: false, ..context.settings.clone() };
+    match Client::connect(settings.clone()).await {
+        Ok(mut client) => {
+            let status = client.call(async |rpc| rpc.daemon_status().await).await?;
+            Ok(context
+                .output()
+                .answer(&status, |status, style| format!("ttd is running: {}", describe(status, style)))?)
+        }
+        Err(_) if lock_state(&settings) == LockState::Free => {
+            let paths = &settings.paths;
+            let answer = json!({
+                "status": "not_running",
+                "data_dir": paths.data_dir.display().to_string(),
+                "socket": paths.socket.display().to_string(),
+                "log": paths.log().display().to_string(),
+            });
+            Ok(context.output().answer(&answer, |answer, _| format!("ttd: {}", words(answer)))?)
+        }
+        Err(e) => Err(Failure::NoDaemon(e)),
+    }
+}
+
+fn words(answer: &Value) -> String {
+    answer["status"].as_str().unwrap_or_default().replace('_', " ")
+}
+
+fn describe(status: &DaemonStatus, style: &Style) -> String {
+    let row = |name: &str, value: &str| format!("\n  {} {value}", style.dim(&format!("{name:<9}")));
+    let mut text = format!("version {}, pid {}", status.version, status.pid);
+    text.push_str(&row("since", &status.started_at.to_string()));
+    text.push_str(&row("data", &status.data_dir));
+    text.push_str(&row("socket", &status.socket));
+    text.push_str(&row("log", &status.log));
+    if status.supervised {
+        text.push_str(&row("run by", "a supervisor (systemd, launchd or a terminal)"));
+    }
+    text
+}
+
+fn logs(settings: &Settings, lines: usize) -> Result<(), Failure> {
+    let path = settings.paths.log();
+    let log = std::fs::read(&path).map_err(|e| {
+        Failure::Other(
+            Error::new(ErrorCode::StorageUnavailable, format!("cannot read {}: {e}", path.display()))
+                .hint("the log appears when the daemon first starts: tt daemon start"),
+        )
+    })?;
+    let log = String::from_utf8_lossy(&log);
+    let all: Vec<&str> = log.lines().collect();
+    let mut out = std::io::stdout().lock();
+    for line in &all[all.len().saturating_sub(lines)..] {
+        writeln!(out, "{}", crate::output::harmless(line))?;
+    }
+    Ok(())
+}

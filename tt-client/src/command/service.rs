@@ -1,0 +1,173 @@
+//! `tt service install|uninstall`: systemd user units on Linux, a launchd agent on macOS.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+use tt_proto::{Error, ErrorCode};
+
+use crate::connect::{Client, Settings, daemon_program, stop};
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Args {
+    /// Let the system start the daemon, and start it anew when it fails
+    Install,
+    /// Take that back; tt then starts the daemon by itself again
+    Uninstall,
+}
+
+/// One file to put in place, with its content for this user.
+struct Unit {
+    path: PathBuf,
+    content: String,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let settings = &context.settings;
+    let (status, files) = match args {
+        Args::Install => {
+            let units = units(settings)?;
+            // The service binds the same socket and takes the same lock.
+            let running = Client::connect(Settings { autostart: false, ..settings.clone() }).await.ok();
+            stop(settings, running.as_ref().map(Client::rpc)).await.map_err(Failure::NoDaemon)?;
+            for unit in &units {
+                write(unit).map_err(cannot("write", &unit.path))?;
+            }
+            manage(platform::install(&units))?;
+            ("installed", units)
+        }
+        Args::Uninstall => {
+            let units: Vec<Unit> = units(settings)?.into_iter().filter(|unit| unit.path.exists()).collect();
+            if !units.is_empty() {
+                // A unit that is not loaded cannot be stopped, and need not be.
+                let _ = manage(platform::uninstall(&units));
+            }
+            for unit in &units {
+                std::fs::remove_file(&unit.path).map_err(cannot("remove", &unit.path))?;
+            }
+            (if units.is_empty() { "not_installed" } else { "uninstalled" }, units)
+        }
+    };
+    let paths: Vec<String> = files.iter().map(|unit| unit.path.display().to_string()).collect();
+    let answer = json!({ "status": status, "files": paths });
+    Ok(context.output().answer(&answer, |_, style| {
+        let mut text = format!("service {}\n", status.replace('_', " "));
+        paths.iter().for_each(|path| text.push_str(&style.dim(&format!("  {path}\n"))));
+        text
+    })?)
+}
+
+fn units(settings: &Settings) -> Result<Vec<Unit>, Failure> {
+    let program = daemon_program(settings).map_err(Failure::Other)?;
+    let home = settings.env.home().map_err(Failure::Other)?;
+    Ok(platform::units(settings, &program, &home))
+}
+
+fn write(unit: &Unit) -> std::io::Result<()> {
+    if let Some(dir) = unit.path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    std::fs::write(&unit.path, &unit.content)
+}
+
+fn cannot(what: &str, path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    let shown = format!("cannot {what} {}", path.display());
+    move |e| {
+        Failure::Other(Error::new(ErrorCode::StorageUnavailable, format!("{shown}: {e}")).hint("check its permissions"))
+    }
+}
+
+/// Runs the service manager's commands, in order.
+fn manage(commands: Vec<Vec<String>>) -> Result<(), Failure> {
+    for words in commands {
+        let shown = words.join(" ");
+        let failed = |why: String| {
+            Failure::Other(
+                Error::new(ErrorCode::InvalidInput, format!("`{shown}` failed: {why}"))
+                    .hint(format!("the files are in place; run `{shown}` where the service manager can be reached")),
+            )
+        };
+        let output = Command::new(&words[0]).args(&words[1..]).output().map_err(|e| failed(e.to_string()))?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[cfg(not(target_os = "macos"))]
+mod platform {
+    use super::{Path, PathBuf, Settings, Unit, words};
+
+    const SOCKET: &str = include_str!("../../../systemd/ttd.socket");
+    const SERVICE: &str = include_str!("../../../systemd/ttd.service");
+
+    pub(super) fn units(settings: &Settings, program: &Path, home: &Path) -> Vec<Unit> {
+        let config = settings.env.get("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+        let dir = config.join("systemd/user");
+        let socket = SOCKET.replace("%h/.local/share/talking-stick/ttd.sock", &escape(&settings.paths.socket));
+        let environment = ["TALKING_STICK_DATA_DIR", "TALKING_STICK_SOCKET", "XDG_DATA_HOME"];
+        let environment: String = environment
+            .iter()
+            .filter_map(|name| Some(format!("Environment=\"{name}={}\"\n", escape(Path::new(settings.env.get(name)?)))))
+            .collect();
+        let service = SERVICE
+            .replace("%h/.cargo/bin/ttd", &escape(program))
+            .replace("[Service]\n", &format!("[Service]\n{environment}"));
+        vec![
+            Unit { path: dir.join("ttd.socket"), content: socket },
+            Unit { path: dir.join("ttd.service"), content: service },
+        ]
+    }
+
+    /// A percent sign starts a specifier in a unit file.
+    fn escape(path: &Path) -> String {
+        path.display().to_string().replace('%', "%%")
+    }
+
+    pub(super) fn install(_: &[Unit]) -> Vec<Vec<String>> {
+        vec![words("systemctl --user daemon-reload"), words("systemctl --user enable --now ttd.socket")]
+    }
+
+    pub(super) fn uninstall(_: &[Unit]) -> Vec<Vec<String>> {
+        vec![words("systemctl --user disable --now ttd.socket ttd.service"), words("systemctl --user daemon-reload")]
+    }
+}
+
+#[cfg(target_os = "macos")]
+mod platform {
+    use super::{Path, Settings, Unit, words};
+
+    const AGENT: &str = include_str!("../../../launchd/dev.talking-stick.ttd.plist");
+    const LABEL: &str = "dev.talking-stick.ttd";
+
+    pub(super) fn units(settings: &Settings, program: &Path, home: &Path) -> Vec<Unit> {
+        let content = AGENT
+            .replace("/usr/local/bin/ttd", &escape(&program.display().to_string()))
+            .replace("/usr/local/var/talking-stick", &escape(&settings.paths.data_dir.display().to_string()));
+        vec![Unit { path: home.join(format!("Library/LaunchAgents/{LABEL}.plist")), content }]
+    }
+
+    fn escape(text: &str) -> String {
+        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    }
+
+    fn domain() -> String {
+        format!("gui/{}", nix::unistd::getuid())
+    }
+
+    pub(super) fn install(units: &[Unit]) -> Vec<Vec<String>> {
+        let mut bootstrap = words(&format!("launchctl bootstrap {}", domain()));
+        bootstrap.extend(units.iter().map(|unit| unit.path.display().to_string()));
+        vec![bootstrap]
+    }
+
+    pub(super) fn uninstall(_: &[Unit]) -> Vec<Vec<String>> {
+        vec![words(&format!("launchctl bootout {}/{LABEL}", domain()))]
+    }
+}

@@ -1,0 +1,183 @@
+//! The way to the daemon: connect, say hello, start it when there is none, replace it when it is older, and come back
+//! when it goes away. One place, used by every command.
+
+mod replace;
+mod start;
+mod transport;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jsonrpsee::core::ClientError;
+use jsonrpsee::core::client::Client as Rpc;
+use tokio::time::Instant;
+use tt_proto::api::DaemonApiClient;
+use tt_proto::hello::{CAPABILITIES, Hello, Signals, Welcome};
+use tt_proto::paths::{Environment, Paths, is_private_dir};
+use tt_proto::{Error, ErrorCode, PROTOCOL, VERSION};
+
+pub use replace::{LockState, lock_state, stop, wait_until_gone};
+pub use start::{Started, daemon_program, start};
+use transport::Opened;
+
+/// No ordinary call takes longer than this on a daemon that works.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long to let a daemon that just hung up finish going away before looking again.
+const GOING_AWAY: Duration = Duration::from_millis(5);
+
+/// What a client needs to know before it connects.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub env: Environment,
+    pub paths: Paths,
+    pub signals: Signals,
+    pub cwd: Option<PathBuf>,
+    pub autostart: bool,
+    pub version: String,
+    pub protocol: u32,
+    /// The daemon to start; looked for beside this program when not given.
+    pub daemon: Option<PathBuf>,
+    pub deadline: Duration,
+}
+
+impl Settings {
+    pub fn from_environment(env: Environment) -> Result<Self, Error> {
+        Ok(Self {
+            paths: Paths::resolve(&env)?,
+            signals: Signals::of(&env),
+            cwd: std::env::current_dir().ok(),
+            autostart: !env.flag("TT_NO_AUTOSTART"),
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+            daemon: env.get("TALKING_STICK_DAEMON").map(PathBuf::from),
+            deadline: DEADLINE,
+            env,
+        })
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
+            protocol: self.protocol,
+            version: self.version.clone(),
+            capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
+            signals: self.signals.clone(),
+            cwd: self.cwd.as_ref().map(|d| d.display().to_string()),
+        }
+    }
+}
+
+/// A connection that has said hello, and finds its way back when it is cut.
+#[derive(Debug)]
+pub struct Client {
+    settings: Settings,
+    rpc: Rpc,
+    welcome: Welcome,
+}
+
+impl Client {
+    /// Connects, starting the daemon if there is none and it may be started.
+    pub async fn connect(settings: Settings) -> Result<Self, Error> {
+        let (rpc, welcome) = reach(&settings).await?;
+        Ok(Self { settings, rpc, welcome })
+    }
+
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// The connection as it is now, for a call that must not be repeated.
+    pub fn rpc(&self) -> &Rpc {
+        &self.rpc
+    }
+
+    /// Makes one call. A connection that was cut is opened again and the call repeated, so `call` must be safe to repeat:
+    /// a read, or a write with an idempotency key.
+    pub async fn call<T>(&mut self, call: impl AsyncFn(&Rpc) -> Result<T, ClientError>) -> Result<T, Error> {
+        let give_up = Instant::now() + self.settings.deadline;
+        loop {
+            let error = match call(&self.rpc).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match error {
+                ClientError::Call(refusal) => return Err(Error::from(&refusal)),
+                ClientError::RequestTimeout => return Err(busy(&self.settings)),
+                cut if Instant::now() >= give_up => return Err(unreachable(&self.settings, &cut.to_string())),
+                _ => (self.rpc, self.welcome) = reach(&self.settings).await?,
+            }
+        }
+    }
+}
+
+/// Opens a connection that has said hello, whatever it takes.
+async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
+    is_private_dir(settings.paths.socket_dir())?;
+    let give_up = Instant::now() + settings.deadline;
+    let mut replaced = false;
+    loop {
+        let stream = match transport::open(&settings.paths.socket, settings.deadline) {
+            Opened::Stream(stream) => stream,
+            Opened::Nobody if settings.autostart => {
+                start(settings).await?;
+                continue;
+            }
+            Opened::Nobody => {
+                return Err(Error::new(ErrorCode::DaemonUnreachable, "no daemon is running, and autostart is off")
+                    .hint("start it with `tt daemon start`, or drop --no-autostart and TT_NO_AUTOSTART"));
+            }
+            Opened::Busy => return Err(busy(settings)),
+            Opened::Failed(error) => return Err(error),
+        };
+        let answer = tokio::time::timeout_at(give_up, greet(settings, stream)).await;
+        match answer.map_err(|_| busy(settings))? {
+            Ok((rpc, welcome)) => {
+                if !replaced && replace::should_replace(settings, &welcome) {
+                    replaced = true;
+                    replace::replace(settings, &rpc, welcome.pid).await?;
+                    continue;
+                }
+                return Ok((rpc, welcome));
+            }
+            Err(Greeting::Refused(rpc, error)) => {
+                let pid = replace::outdated(settings, &error).filter(|_| !replaced);
+                let Some(pid) = pid else { return Err(error) };
+                replaced = true;
+                replace::replace(settings, &rpc, pid).await?;
+            }
+            // It was on its way out, or made room for others: the next try meets its successor.
+            Err(Greeting::HungUp(why)) if Instant::now() >= give_up => return Err(unreachable(settings, &why)),
+            Err(Greeting::HungUp(_)) => tokio::time::sleep(GOING_AWAY).await,
+        }
+    }
+}
+
+/// Why a greeting failed.
+enum Greeting {
+    HungUp(String),
+    Refused(Box<Rpc>, Error),
+}
+
+async fn greet(settings: &Settings, stream: std::os::unix::net::UnixStream) -> Result<(Rpc, Welcome), Greeting> {
+    let rpc = transport::speak(stream, settings.deadline).await.map_err(Greeting::HungUp)?;
+    match rpc.hello(settings.hello()).await {
+        Ok(welcome) => Ok((rpc, welcome)),
+        Err(ClientError::Call(refusal)) => Err(Greeting::Refused(Box::new(rpc), Error::from(&refusal))),
+        Err(cut) => Err(Greeting::HungUp(cut.to_string())),
+    }
+}
+
+fn busy(settings: &Settings) -> Error {
+    Error::new(
+        ErrorCode::DaemonUnreachable,
+        format!("the daemon is running but did not answer within {} s", settings.deadline.as_secs_f32()),
+    )
+    .hint("it may be overloaded or stuck: try again, then run `tt daemon restart`")
+    .detail("log", settings.paths.log().display().to_string())
+}
+
+fn unreachable(settings: &Settings, why: &str) -> Error {
+    Error::new(ErrorCode::DaemonUnreachable, format!("the daemon keeps hanging up: {why}"))
+        .hint(format!("look at {}, then run `tt daemon restart`", settings.paths.log().display()))
+        .detail("log", settings.paths.log().display().to_string())
+}

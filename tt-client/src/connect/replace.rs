@@ -1,0 +1,141 @@
+//! Two versions on one machine: a newer client replaces an older daemon, once; an older client never touches a newer one.
+
+use std::fs::{OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use jsonrpsee::core::client::Client as Rpc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tt_proto::api::DaemonApiClient;
+use tt_proto::hello::Welcome;
+use tt_proto::{Error, ErrorCode};
+
+use super::Settings;
+use super::start::{daemon_program, lock};
+
+/// A daemon drains for at most two times five seconds before it leaves.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a daemon that does not answer is given after SIGTERM.
+const MERCY: Duration = Duration::from_secs(3);
+
+/// Whether somebody holds the daemon's lock, and whom the file names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    Free,
+    Held { pid: Option<u32> },
+}
+
+/// Looks at the daemon's lock without waiting for it.
+pub fn lock_state(settings: &Settings) -> LockState {
+    let path = settings.paths.lock();
+    let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { return LockState::Free };
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+            LockState::Held { pid }
+        }
+        Ok(()) | Err(TryLockError::Error(_)) => LockState::Free,
+    }
+}
+
+/// Whether the daemon that answered should make way for the one this client would start.
+pub(super) fn should_replace(settings: &Settings, welcome: &Welcome) -> bool {
+    if welcome.supervised || !settings.autostart || !newer(&settings.version, &welcome.version) {
+        return false;
+    }
+    // The program we would start is the one that runs: a restart would bring the same version again, for ever.
+    let ours = daemon_program(settings).ok().and_then(|program| std::fs::metadata(program).ok());
+    match (ours, &welcome.program) {
+        (Some(ours), Some(theirs)) => (ours.dev(), ours.ino()) != (theirs.device, theirs.inode),
+        (ours, _) => ours.is_some(),
+    }
+}
+
+/// The pid of a daemon that refused us because it is older.
+pub(super) fn outdated(settings: &Settings, error: &Error) -> Option<u32> {
+    let number = |key: &str| error.details.get(key).and_then(serde_json::Value::as_u64);
+    let older = error.code == ErrorCode::ProtocolMismatch
+        && number("daemon_protocol").is_some_and(|theirs| theirs < u64::from(settings.protocol));
+    let supervised = error.details.get("supervised").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let pid = number("daemon_pid").and_then(|pid| u32::try_from(pid).ok());
+    pid.filter(|_| older && !supervised && settings.autostart)
+}
+
+/// Ends the older daemon; the caller then starts its own. Calls under way on the old one finish first.
+pub(super) async fn replace(settings: &Settings, rpc: &Rpc, pid: u32) -> Result<(), Error> {
+    if rpc.daemon_stop().await.is_err() {
+        terminate(settings, pid, Signal::SIGTERM);
+    }
+    wait_until_gone(settings, PATIENCE).await
+}
+
+/// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.
+pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error> {
+    let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
+    if let Some(rpc) = rpc
+        && rpc.daemon_stop().await.is_ok()
+    {
+        return wait_until_gone(settings, PATIENCE).await.map(|()| true);
+    }
+    let pid = pid.ok_or_else(|| {
+        Error::new(ErrorCode::DaemonUnreachable, "the daemon does not answer and its lock file names no pid")
+            .hint("find it with `pgrep ttd` and end it")
+    })?;
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        // The pid is the daemon's only for as long as the lock is held.
+        if lock_state(settings) != (LockState::Held { pid: Some(pid) }) {
+            return Ok(true);
+        }
+        terminate(settings, pid, signal);
+        if wait_until_gone(settings, MERCY).await.is_ok() {
+            return Ok(true);
+        }
+    }
+    Err(Error::new(ErrorCode::DaemonUnreachable, format!("the daemon (pid {pid}) could not be ended")))
+}
+
+fn terminate(settings: &Settings, pid: u32, signal: Signal) {
+    if matches!(lock_state(settings), LockState::Held { .. })
+        && let Ok(pid) = i32::try_from(pid)
+    {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// Waits for the lock to come free, which is when the daemon has truly ended.
+pub async fn wait_until_gone(settings: &Settings, patience: Duration) -> Result<(), Error> {
+    lock(settings.paths.lock(), patience).await.map(drop).map_err(|_| {
+        Error::new(ErrorCode::DaemonUnreachable, "the daemon did not end in time")
+            .hint("run `tt daemon restart`")
+            .detail("log", settings.paths.log().display().to_string())
+    })
+}
+
+/// Compares versions by their numbers; what cannot be read is not newer.
+fn newer(ours: &str, theirs: &str) -> bool {
+    let numbers = |version: &str| -> Option<Vec<u64>> {
+        version.split(['-', '+']).next()?.split('.').map(|part| part.parse().ok()).collect()
+    };
+    matches!((numbers(ours), numbers(theirs)), (Some(ours), Some(theirs)) if ours > theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newer;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (ours, theirs, expected) in [
+            ("0.2.0", "0.1.9", true),
+            ("0.10.0", "0.9.0", true),
+            ("0.2.0", "0.2.0", false),
+            ("0.2.0-dev", "0.2.0", false),
+            ("0.1.0", "0.2.0", false),
+            ("unknown", "0.1.0", false),
+        ] {
+            assert_eq!(newer(ours, theirs), expected, "{ours} {theirs}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Starting the daemon: one client at a time does it, the others find it done.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::unix::pipe;
+use tt_proto::paths::ensure_private_dir;
+use tt_proto::{Error, ErrorCode};
+
+use super::Settings;
+
+/// A cold start takes tens of milliseconds; a database with much to recover may take longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// All the daemon sees of the environment it was started from. What a call needs from its caller travels in the call.
+const ENVIRONMENT: &[&str] = &[
+    "HOME",
+    "LANG",
+    "LOGNAME",
+    "PATH",
+    "RUST_BACKTRACE",
+    "TALKING_STICK_IDLE_EXIT",
+    "TTD_LOG",
+    "TZ",
+    "USER",
+    "XDG_CONFIG_HOME",
+    "TALKING_STICK_CONFIG_DIR",
+];
+
+/// How a start ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Started {
+    /// This client started it.
+    Now,
+    /// Somebody else was faster, or it was running all along.
+    AlreadyRunning,
+}
+
+/// The daemon's one line on the readiness pipe.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Report {
+    Ready { already_running: bool },
+    Failed(Error),
+}
+
+/// Starts the daemon and waits until it is ready. Losing the race to start it is success.
+pub async fn start(settings: &Settings) -> Result<Started, Error> {
+    ensure_private_dir(&settings.paths.data_dir)?;
+    let _starting = lock(settings.paths.start_lock(), PATIENCE).await?;
+    if UnixStream::connect(&settings.paths.socket).is_ok() {
+        return Ok(Started::AlreadyRunning);
+    }
+    let program = daemon_program(settings)?;
+    let mut child = command(settings, &program)?.spawn().map_err(|e| {
+        Error::new(ErrorCode::DaemonUnreachable, format!("cannot start {}: {e}", program.display()))
+            .hint("install tt and ttd together: cargo install --path tt-client --locked")
+    })?;
+    let pipe = child.stdout.take().map(std::os::fd::OwnedFd::from);
+    // A client that lives on must not keep the daemon as a zombie once it ends.
+    std::thread::spawn(move || child.wait());
+    let died = |what: String| {
+        Error::new(ErrorCode::DaemonUnreachable, what)
+            .hint(format!("look at {}", settings.paths.log().display()))
+            .detail("log", settings.paths.log().display().to_string())
+    };
+    let pipe = pipe.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok());
+    let pipe = pipe.ok_or_else(|| died("the daemon's readiness pipe could not be read".into()))?;
+    let mut line = String::new();
+    let mut reader = BufReader::new(pipe);
+    let read = tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await;
+    match read.map(|read| read.map(|_| serde_json::from_str(&line))) {
+        Ok(Ok(Ok(Report::Ready { already_running: true }))) => Ok(Started::AlreadyRunning),
+        Ok(Ok(Ok(Report::Ready { already_running: false }))) => Ok(Started::Now),
+        Ok(Ok(Ok(Report::Failed(error)))) => Err(error.detail("log", settings.paths.log().display().to_string())),
+        Ok(Ok(Err(_)) | Err(_)) => Err(died("the daemon died while starting".into())),
+        Err(_) => Err(died(format!("the daemon was not ready after {} s", PATIENCE.as_secs()))),
+    }
+}
+
+fn command(settings: &Settings, program: &Path) -> Result<Command, Error> {
+    let log = settings.paths.log();
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(|e| {
+        Error::new(ErrorCode::StorageUnavailable, format!("cannot write the log {}: {e}", log.display()))
+            .hint("make the data directory writable and its disk not full")
+            .detail("path", log.display().to_string())
+    })?;
+    let mut command = Command::new(program);
+    command.arg("--detached").env_clear().current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    for name in ENVIRONMENT {
+        if let Some(value) = settings.env.get(name) {
+            command.env(name, value);
+        }
+    }
+    command.env("TALKING_STICK_DATA_DIR", &settings.paths.data_dir);
+    if settings.env.get("TALKING_STICK_SOCKET").is_some() {
+        command.env("TALKING_STICK_SOCKET", &settings.paths.socket);
+    }
+    Ok(command)
+}
+
+/// Locks a file, for as long as the returned handle lives.
+pub(super) async fn lock(path: PathBuf, patience: Duration) -> Result<File, Error> {
+    let shown = path.display().to_string();
+    let cannot = |e: std::io::Error| {
+        Error::new(ErrorCode::StorageUnavailable, format!("cannot lock {shown}: {e}"))
+            .hint("make the data directory writable and its disk not full")
+            .detail("path", shown.clone())
+    };
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
+    let file = options.open(&path).map_err(cannot)?;
+    if file.try_lock().is_ok() {
+        return Ok(file);
+    }
+    // A blocked lock cannot be given up, so it is taken on a thread of its own, which ends with this process at the latest.
+    let (sender, locked) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(file.lock().map(|()| file));
+    });
+    match tokio::time::timeout(patience, locked).await {
+        Ok(Ok(locked)) => locked.map_err(cannot),
+        Ok(Err(_)) | Err(_) => Err(Error::new(ErrorCode::DaemonUnreachable, format!("{shown} stays locked"))
+            .hint("another tt may be stuck starting the daemon: end it, or run `tt daemon restart`")),
+    }
+}
+
+/// The `ttd` that belongs to this `tt`: named by `TALKING_STICK_DAEMON`, beside it, or on the path.
+pub fn daemon_program(settings: &Settings) -> Result<PathBuf, Error> {
+    if let Some(program) = &settings.daemon {
+        return Ok(program.clone());
+    }
+    let own = std::env::current_exe().and_then(|exe| exe.canonicalize()).ok();
+    let beside = own.and_then(|exe| exe.parent().map(|dir| dir.join("ttd")));
+    let path = settings.env.get("PATH").map(std::env::split_paths).into_iter().flatten().map(|dir| dir.join("ttd"));
+    beside.into_iter().chain(path).find(|candidate| candidate.is_file()).ok_or_else(|| {
+        Error::new(ErrorCode::DaemonUnreachable, "there is no ttd beside tt or on the PATH")
+            .hint("install both: cargo install --path tt-client --locked (in a checkout: cargo build --bins)")
+    })
+}

@@ -1,0 +1,67 @@
+//! One connection: a Unix socket, the peer checked, WebSocket and JSON-RPC on top.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use jsonrpsee::client_transport::ws::{Url, WsTransportClientBuilder};
+use jsonrpsee::core::client::{Client as Rpc, ClientBuilder};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
+
+/// What is at the socket's path.
+pub(super) enum Opened {
+    Stream(UnixStream),
+    /// No file, or nobody behind it: the only two answers that allow starting a daemon.
+    Nobody,
+    /// Somebody is there and does not take us in.
+    Busy,
+    Failed(Error),
+}
+
+/// Connects, waiting no longer than `patience` for a daemon whose queue is full.
+pub(super) fn open(path: &Path, patience: Duration) -> Opened {
+    match try_open(path, patience) {
+        Ok(stream) => Opened::Stream(stream),
+        Err(Errno::ENOENT | Errno::ECONNREFUSED) => Opened::Nobody,
+        Err(Errno::EAGAIN | Errno::ETIMEDOUT | Errno::EINPROGRESS) => Opened::Busy,
+        // macOS says so of a file that is no socket; the daemon knows the remedy and reports it.
+        Err(Errno::ENOTSOCK) => Opened::Nobody,
+        Err(e) => Opened::Failed(
+            Error::new(ErrorCode::DaemonUnreachable, format!("cannot connect to {}: {}", path.display(), e.desc()))
+                .hint("check the permissions of the socket and of the directories above it")
+                .detail("path", path.display().to_string()),
+        ),
+    }
+}
+
+fn try_open(path: &Path, patience: Duration) -> Result<UnixStream, Errno> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
+    nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    // A blocking connect to a full queue waits as long as a send may.
+    let patience =
+        TimeVal::new(patience.as_secs().try_into().unwrap_or(i32::MAX).into(), patience.subsec_micros().into());
+    setsockopt(&fd, sockopt::SendTimeout, &patience)?;
+    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(UnixStream::from(fd))
+}
+
+/// Makes a JSON-RPC client of a connected socket, after checking that the other end is run by the same user.
+pub(super) async fn speak(stream: UnixStream, deadline: Duration) -> Result<Rpc, String> {
+    stream.set_nonblocking(true).map_err(|e| e.to_string())?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(|e| e.to_string())?;
+    let peer = stream.peer_cred().map_err(|e| e.to_string())?;
+    if peer.uid() != nix::unistd::getuid().as_raw() {
+        return Err(format!("the socket is served by uid {}, not by you; nothing was sent", peer.uid()));
+    }
+    let url = Url::parse("ws://localhost/").map_err(|e| e.to_string())?;
+    let transport = WsTransportClientBuilder::default()
+        .max_request_size(MAX_REQUEST_BYTES)
+        .max_response_size(MAX_RESPONSE_BYTES)
+        .connection_timeout(deadline);
+    let (sender, receiver) = transport.build_with_stream(url, stream).await.map_err(|e| e.to_string())?;
+    Ok(ClientBuilder::default().request_timeout(deadline).build_with_tokio(sender, receiver))
+}

@@ -1,0 +1,148 @@
+//! `tt`: a short-lived thin client. It knows how to reach the daemon, how to ask, and how to show the answer; every rule
+//! is the daemon's.
+
+mod command;
+pub mod connect;
+pub mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use connect::{Client, Settings};
+use output::{Format, Output};
+use tt_proto::paths::Environment;
+use tt_proto::{Error, ErrorCode};
+
+/// Lets several coding agents and people share one workspace without stepping on each other.
+#[derive(Debug, Parser)]
+#[command(name = "tt", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    /// Answer in JSON, one object on one line (the default for an agent)
+    #[arg(long, global = true, conflicts_with = "text")]
+    json: bool,
+    /// Answer in text (the default for a person)
+    #[arg(long, global = true)]
+    text: bool,
+    /// Do not start the daemon when there is none
+    #[arg(long, global = true)]
+    no_autostart: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show who the daemon takes you for
+    Whoami(command::whoami::Args),
+    /// Start, stop and look at the daemon
+    #[command(subcommand)]
+    Daemon(command::daemon::Args),
+    /// Let systemd or launchd run the daemon
+    #[command(subcommand)]
+    Service(command::service::Args),
+    /// See what this does: a short session against a real daemon in a scratch directory
+    Demo(command::demo::Args),
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The daemon said no, with a code.
+    Refused(Error),
+    /// No daemon could be reached or started.
+    NoDaemon(Error),
+    /// Something on this side went wrong.
+    Other(Error),
+    /// Standard output is gone; nobody is left to tell.
+    Output(std::io::Error),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Self {
+        Failure::Output(e)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        match e.code {
+            ErrorCode::DaemonUnreachable => Failure::NoDaemon(e),
+            _ => Failure::Refused(e),
+        }
+    }
+}
+
+/// What every command starts from.
+pub(crate) struct Context {
+    pub settings: Settings,
+    format: Option<Format>,
+}
+
+impl Context {
+    /// Reaches the daemon and settles how to answer the caller it recognised.
+    pub(crate) async fn connect(&self) -> Result<(Client, Output), Failure> {
+        let client = Client::connect(self.settings.clone()).await.map_err(|e| match e.code {
+            ErrorCode::InvalidInput | ErrorCode::ProtocolMismatch => Failure::Refused(e),
+            _ => Failure::NoDaemon(e),
+        })?;
+        let by_identity = if client.welcome().identity.is_person() { Format::Text } else { Format::Json };
+        Ok((client, Output::new(self.format.unwrap_or(by_identity), &self.settings.env)))
+    }
+
+    /// How to answer when no daemon has said who is calling.
+    pub(crate) fn output(&self) -> Output {
+        let by_signals = if self.settings.signals.suggest_agent() { Format::Json } else { Format::Text };
+        Output::new(self.format.unwrap_or(by_signals), &self.settings.env)
+    }
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = match (cli.json, cli.text) {
+        (true, _) => Some(Format::Json),
+        (_, true) => Some(Format::Text),
+        _ => None,
+    };
+    let mut settings = match Settings::from_environment(Environment::of_this_process()) {
+        Ok(settings) => settings,
+        Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e)),
+    };
+    settings.autostart &= !cli.no_autostart;
+    let context = Context { settings, format };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            return fail(context.output().format, &Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string())));
+        }
+    };
+    let done = runtime.block_on(run(&context, cli.command));
+    // A thread may still be waiting for a lock; the process does not wait for it.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(context.output().format, &failure),
+    }
+}
+
+async fn run(context: &Context, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Whoami(args) => command::whoami::run(context, args).await,
+        Command::Daemon(args) => command::daemon::run(context, args).await,
+        Command::Service(args) => command::service::run(context, args).await,
+        Command::Demo(args) => command::demo::run(context, args).await,
+    }
+}
+
+fn fail(format: Format, failure: &Failure) -> ExitCode {
+    let (error, code) = match failure {
+        Failure::Refused(e) => (e, 3),
+        Failure::NoDaemon(e) => (e, 4),
+        Failure::Other(e) => (e, 1),
+        // The reader went away, as `head` does: there is nothing to complain about.
+        Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Failure::Output(_) => return ExitCode::FAILURE,
+    };
+    output::complain(format, error);
+    ExitCode::from(code)
+}

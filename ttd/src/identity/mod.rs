@@ -1,0 +1,377 @@
+//! Who is calling. The kernel names the process, the client reports a few variables, and this module decides.
+//!
+//! Pure: `(caller, processes) -> identity`, with every step of the derivation kept for `tt whoami --explain`.
+
+mod harness;
+
+pub use harness::Harness;
+use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
+use tt_proto::paths::short_hash;
+use tt_proto::{AgentId, Error};
+
+use crate::liveness::{Process, Processes};
+
+/// Variables that name a terminal's session, best first.
+const TERMINAL_VARIABLES: &[&str] =
+    &["TMUX_PANE", "STY", "ITERM_SESSION_ID", "KITTY_WINDOW_ID", "WEZTERM_PANE", "TERMINATOR_UUID"];
+
+/// What is known of a caller before anything is derived.
+#[derive(Debug, Clone)]
+pub struct Caller<'a> {
+    /// The peer's pid as the kernel reports it; none from another pid namespace.
+    pub pid: Option<u32>,
+    pub user: &'a str,
+    pub signals: &'a Signals,
+}
+
+/// An identity and how it came about.
+#[derive(Debug, Clone)]
+pub struct Derived {
+    pub identity: Identity,
+    pub steps: Vec<Step>,
+}
+
+/// Derives the identity of a caller.
+pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Derived, Error> {
+    let lineage = caller.pid.map(|pid| processes.lineage(pid)).unwrap_or_default();
+    // The caller itself is `tt`; what it runs under starts above it.
+    let ancestors = lineage.get(1..).unwrap_or_default();
+    let mut derivation = Derivation { caller, processes, lineage: &lineage, ancestors, steps: Vec::new() };
+    let identity = derivation.run()?;
+    Ok(Derived { identity, steps: derivation.steps })
+}
+
+struct Derivation<'a> {
+    caller: &'a Caller<'a>,
+    processes: &'a dyn Processes,
+    lineage: &'a [Process],
+    ancestors: &'a [Process],
+    steps: Vec<Step>,
+}
+
+impl Derivation<'_> {
+    fn step(&mut self, rule: &str, finding: impl Into<String>) {
+        self.steps.push(Step { rule: rule.to_owned(), finding: finding.into() });
+    }
+
+    fn run(&mut self) -> Result<Identity, Error> {
+        self.explain_lineage();
+        if let Some(text) = self.caller.signals.var("TT_HARNESS_AGENT_ID") {
+            let agent_id = AgentId::parse(text)?;
+            self.step("TT_HARNESS_AGENT_ID", format!("set: the id is exactly {agent_id}"));
+            return Ok(self.overridden(agent_id));
+        }
+        self.step("TT_HARNESS_AGENT_ID", "not set");
+        if let Some((harness, found_by)) = self.signalled() {
+            return Ok(self.agent(harness, found_by));
+        }
+        if self.caller.signals.var("TT_HARNESS_EXPORT").is_some_and(|v| v != "0") {
+            if let Some(harness) = self.ancestors.iter().find_map(Harness::of_process) {
+                self.step("TT_HARNESS_EXPORT", format!("set, and {} is among the ancestors", harness.name()));
+                return Ok(self.agent(harness, FoundBy::Ancestry));
+            }
+            self.step("TT_HARNESS_EXPORT", "set, but no harness is among the ancestors");
+        } else {
+            self.step("TT_HARNESS_EXPORT", "not set: a harness among the ancestors does not count by itself");
+        }
+        Ok(self.person())
+    }
+
+    fn explain_lineage(&mut self) {
+        let chain: Vec<String> = self.lineage.iter().map(|p| format!("{} ({})", p.name, p.pid)).collect();
+        match self.caller.pid {
+            None => self.step("process", "the kernel shows no pid: the caller is in another pid namespace"),
+            Some(pid) if chain.is_empty() => self.step("process", format!("pid {pid} cannot be looked up")),
+            Some(_) => self.step("process", chain.join(" < ")),
+        }
+    }
+
+    /// The harness that a signal names. The MCP client's own name is the most direct; where variables of several
+    /// harnesses are set, one was started inside the other and the nearest above us is the caller's.
+    fn signalled(&mut self) -> Option<(Harness, FoundBy)> {
+        let signals = self.caller.signals;
+        let client = signals.client_info.as_deref();
+        if let Some(harness) = client.and_then(Harness::of_client) {
+            self.step("client_info", format!("{:?} is {}", client.unwrap_or_default(), harness.name()));
+            let found_by = if harness.signal(signals).is_some() { FoundBy::Env } else { FoundBy::ClientInfo };
+            return Some((harness, found_by));
+        }
+        let named: Vec<Harness> = Harness::ALL.into_iter().filter(|h| h.signal(signals).is_some()).collect();
+        let nearest =
+            self.ancestors.iter().find_map(|process| named.iter().find(|harness| harness.is(process, signals)));
+        match nearest.or(named.first()).copied() {
+            Some(harness) => {
+                let variable = harness.signal(signals).unwrap_or_default();
+                let others = if named.len() > 1 { "; others are set too, but it is the nearest" } else { "" };
+                self.step("environment", format!("{variable} says {}{others}", harness.name()));
+                Some((harness, FoundBy::Env))
+            }
+            None => {
+                self.step("environment", "no variable of a harness is set");
+                None
+            }
+        }
+    }
+
+    fn agent(&mut self, harness: Harness, found_by: FoundBy) -> Identity {
+        let session_id = harness.session_id(self.caller.signals).map(str::to_owned);
+        let (key, anchor) = match &session_id {
+            Some(session) => {
+                self.step("session", format!("session id {session}"));
+                (session.clone(), self.nearest_run(harness))
+            }
+            None => self.without_session(harness),
+        };
+        let host = self.processes.host_id();
+        let hash = short_hash([harness.name(), host.as_str(), key.as_str(), self.caller.user].map(str::as_bytes));
+        self.explain_anchor(anchor.as_ref());
+        Identity {
+            agent_id: AgentId::trusted(format!("{}:{hash}", harness.name())),
+            display_name: harness.name().to_owned(),
+            harness: Some(harness.name().to_owned()),
+            session_id,
+            found_by,
+            anchor,
+            user: self.caller.user.to_owned(),
+        }
+    }
+
+    /// The outermost ancestor that is the harness, so that a call made straight by it and one made through three
+    /// shells get the same id; else the terminal; else the parent.
+    fn without_session(&mut self, harness: Harness) -> (String, Option<Anchor>) {
+        let signals = self.caller.signals;
+        if let Some(process) = self.ancestors.iter().rev().find(|p| harness.is(p, signals)) {
+            self.step("session", format!("no session id; the outermost {} is pid {}", harness.name(), process.pid));
+            return (process_key(process), Some(self.processes.anchor(process)));
+        }
+        if let Some((name, value)) = TERMINAL_VARIABLES.iter().find_map(|v| Some((v, signals.var(v)?))) {
+            self.step("session", format!("no session id and no {} above; terminal {name}={value}", harness.name()));
+            return (format!("{name}={value}"), None);
+        }
+        if let Some(parent) = self.ancestors.first() {
+            self.step("session", format!("no session id, process or terminal; the parent is pid {}", parent.pid));
+            return (process_key(parent), Some(self.processes.anchor(parent)));
+        }
+        self.step("session", "no session id, process or terminal: one id for this harness and user");
+        (String::new(), None)
+    }
+
+    /// The outermost process of the nearest unbroken run of this harness: a launcher and what it started are one, a
+    /// session started from inside another session's shell is its own.
+    fn nearest_run(&self, harness: Harness) -> Option<Anchor> {
+        let is = |p: &&Process| harness.is(p, self.caller.signals);
+        let from = self.ancestors.iter().position(|p| is(&p))?;
+        let process = self.ancestors[from..].iter().take_while(is).last()?;
+        Some(self.processes.anchor(process))
+    }
+
+    fn overridden(&mut self, agent_id: AgentId) -> Identity {
+        let harness = self.signalled().map(|(harness, _)| harness);
+        let anchor = match harness {
+            Some(harness) => self.nearest_run(harness),
+            None => self.session_leader(),
+        };
+        self.explain_anchor(anchor.as_ref());
+        let name = agent_id.as_str().split(':').next().unwrap_or_default();
+        Identity {
+            display_name: name.to_owned(),
+            agent_id,
+            harness: harness.map(|h| h.name().to_owned()),
+            session_id: harness.and_then(|h| h.session_id(self.caller.signals)).map(str::to_owned),
+            found_by: FoundBy::Override,
+            anchor,
+            user: self.caller.user.to_owned(),
+        }
+    }
+
+    fn person(&mut self) -> Identity {
+        self.step("person", format!("no harness: the user {}", self.caller.user));
+        let anchor = self.session_leader();
+        self.explain_anchor(anchor.as_ref());
+        Identity {
+            agent_id: AgentId::trusted(format!("human:{}", self.caller.user)),
+            display_name: self.caller.user.to_owned(),
+            harness: None,
+            session_id: None,
+            found_by: FoundBy::User,
+            anchor,
+            user: self.caller.user.to_owned(),
+        }
+    }
+
+    /// The shell that leads the caller's session. A caller that leads its own session has no shell to outlive it.
+    fn session_leader(&self) -> Option<Anchor> {
+        let caller = self.lineage.first()?;
+        if caller.session == caller.pid {
+            return None;
+        }
+        self.processes.get(caller.session).map(|leader| self.processes.anchor(&leader))
+    }
+
+    fn explain_anchor(&mut self, anchor: Option<&Anchor>) {
+        match anchor {
+            Some(anchor) => self.step("anchor", format!("lives as long as process {}", anchor.pid)),
+            None => self.step("anchor", "no process to watch: only time-outs tell when this member is gone"),
+        }
+    }
+}
+
+fn process_key(process: &Process) -> String {
+    format!("{}@{}", process.pid, process.started_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// A made-up process table.
+    #[derive(Default)]
+    struct Table(BTreeMap<u32, Process>);
+
+    impl Processes for Table {
+        fn get(&self, pid: u32) -> Option<Process> {
+            self.0.get(&pid).cloned()
+        }
+
+        fn host_id(&self) -> String {
+            "host".into()
+        }
+    }
+
+    /// A chain of processes, outermost first, with pids 100, 101, …; the last is the caller.
+    fn chain(names: &[&str]) -> (Table, u32) {
+        let mut table = Table::default();
+        for (i, name) in names.iter().enumerate() {
+            let pid = 100 + i as u32;
+            let argv = name.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            let parent = if i == 0 { 0 } else { pid - 1 };
+            let short = argv[0].rsplit('/').next().unwrap_or_default().to_owned();
+            let process = Process { pid, parent, session: 100, started_at: format!("t{pid}"), name: short, argv };
+            table.0.insert(pid, process);
+        }
+        (table, 99 + names.len() as u32)
+    }
+
+    fn signals(pairs: &[(&str, &str)]) -> Signals {
+        let env = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Signals { env, ..Signals::default() }
+    }
+
+    fn who(names: &[&str], signals: &Signals) -> Identity {
+        let (table, pid) = chain(names);
+        derive(&Caller { pid: Some(pid), user: "alice", signals }, &table).unwrap().identity
+    }
+
+    #[test]
+    fn the_override_is_taken_to_the_letter_or_refused() {
+        let identity =
+            who(&["bash", "tt"], &signals(&[("TT_HARNESS_AGENT_ID", "codex:Review-1"), ("CLAUDECODE", "1")]));
+        assert_eq!((identity.agent_id.as_str(), identity.found_by), ("codex:Review-1", FoundBy::Override));
+        let (table, pid) = chain(&["bash", "tt"]);
+        let bad = signals(&[("TT_HARNESS_AGENT_ID", "two words")]);
+        assert!(derive(&Caller { pid: Some(pid), user: "alice", signals: &bad }, &table).is_err());
+    }
+
+    #[test]
+    fn one_session_is_one_member_however_deep_the_call() {
+        let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")]);
+        let near = who(&["bash", "claude", "tt"], &env);
+        let far = who(&["bash", "claude", "zsh", "bash", "sh", "tt"], &env);
+        assert_eq!(near, far);
+        assert_eq!(near.anchor.unwrap().pid, 101);
+        let other = who(&["bash", "claude", "tt"], &signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s2")]));
+        assert_ne!(other.agent_id, far.agent_id);
+    }
+
+    #[test]
+    fn without_a_session_the_outermost_process_of_the_harness_counts() {
+        let env = signals(&[("GEMINI_CLI", "1")]);
+        let straight = who(&["bash", "node /usr/bin/gemini", "node /usr/bin/gemini", "tt"], &env);
+        let deep = who(&["bash", "node /usr/bin/gemini", "node /usr/bin/gemini", "bash", "sh", "tt"], &env);
+        assert_eq!(straight, deep);
+        assert_eq!(deep.anchor.unwrap().pid, 101);
+    }
+
+    #[test]
+    fn a_gemini_hook_that_sees_the_session_is_the_member_its_shell_tool_is() {
+        let shell = who(&["bash", "node /usr/bin/gemini", "bash", "tt"], &signals(&[("GEMINI_CLI", "1")]));
+        let hook = who(
+            &["bash", "node /usr/bin/gemini", "sh", "tt"],
+            &signals(&[("GEMINI_SESSION_ID", "g1"), ("CLAUDE_PROJECT_DIR", "/x")]),
+        );
+        assert_eq!(shell.agent_id, hook.agent_id);
+    }
+
+    #[test]
+    fn of_two_nested_harnesses_the_nearer_one_calls() {
+        let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CODEX_THREAD_ID", "t1")]);
+        assert_eq!(who(&["bash", "claude", "bash", "codex", "tt"], &env).harness.as_deref(), Some("codex"));
+        assert_eq!(who(&["bash", "codex", "bash", "claude", "tt"], &env).harness.as_deref(), Some("claude"));
+    }
+
+    #[test]
+    fn a_session_inside_another_of_the_same_harness_has_its_own_anchor() {
+        let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "inner")]);
+        assert_eq!(who(&["claude", "bash", "claude", "bash", "tt"], &env).anchor.unwrap().pid, 102);
+        let env = signals(&[("CODEX_THREAD_ID", "t1")]);
+        let npm = who(&["bash", "node /x/@openai/codex/bin/codex.js", "codex", "bash", "tt"], &env);
+        assert_eq!(npm.anchor.unwrap().pid, 101, "the launcher outlives what it started");
+    }
+
+    #[test]
+    fn the_terminal_and_then_the_parent_stand_in_for_a_session() {
+        let pane = |pane: &str| who(&["bash", "tt"], &signals(&[("OPENCODE", "1"), ("TMUX_PANE", pane)]));
+        assert_eq!(pane("%1").agent_id, pane("%1").agent_id);
+        assert_ne!(pane("%1").agent_id, pane("%2").agent_id);
+        assert_eq!(pane("%1").anchor, None);
+        let parent = who(&["bash", "tt"], &signals(&[("OPENCODE", "1")]));
+        assert_eq!(parent.anchor.unwrap().pid, 100);
+    }
+
+    #[test]
+    fn the_harness_may_name_its_own_process() {
+        let env = signals(&[("OPENCODE", "1"), ("OPENCODE_PID", "101")]);
+        assert_eq!(who(&["bash", "renamed", "bash", "tt"], &env).anchor.unwrap().pid, 101);
+    }
+
+    #[test]
+    fn ancestry_alone_counts_only_when_exported() {
+        assert_eq!(who(&["bash", "codex", "tt"], &signals(&[])).agent_id.as_str(), "human:alice");
+        let exported = who(&["bash", "codex", "tt"], &signals(&[("TT_HARNESS_EXPORT", "1")]));
+        assert_eq!((exported.harness.as_deref(), exported.found_by), (Some("codex"), FoundBy::Ancestry));
+        let nobody = who(&["bash", "tt"], &signals(&[("TT_HARNESS_EXPORT", "1")]));
+        assert_eq!(nobody.agent_id.as_str(), "human:alice");
+    }
+
+    #[test]
+    fn an_mcp_client_is_known_by_its_name_and_its_session_by_the_call() {
+        let mut signals = signals(&[]);
+        signals.client_info = Some("codex-mcp-client".into());
+        signals.session_id = Some("t1".into());
+        let mcp = who(&["bash", "codex", "tt"], &signals);
+        assert_eq!(mcp.found_by, FoundBy::ClientInfo);
+        let shell = who(&["bash", "codex", "bash", "tt"], &self::signals(&[("CODEX_THREAD_ID", "t1")]));
+        assert_eq!(mcp.agent_id, shell.agent_id);
+    }
+
+    #[test]
+    fn a_person_is_anchored_to_the_shell_that_leads_the_session() {
+        let person = who(&["bash", "make", "tt"], &signals(&[]));
+        assert_eq!((person.agent_id.as_str(), person.found_by), ("human:alice", FoundBy::User));
+        assert_eq!(person.anchor.unwrap().pid, 100);
+        assert_eq!(who(&["tt"], &signals(&[])).anchor, None, "a caller that leads its own session");
+    }
+
+    #[test]
+    fn without_process_evidence_the_session_still_names_the_member() {
+        let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")]);
+        let table = Table::default();
+        for pid in [None, Some(4711)] {
+            let derived = derive(&Caller { pid, user: "alice", signals: &env }, &table).unwrap();
+            assert_eq!(derived.identity.anchor, None);
+            assert_eq!(derived.identity.agent_id, who(&["claude", "tt"], &env).agent_id);
+        }
+    }
+}

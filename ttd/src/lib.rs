@@ -1,0 +1,126 @@
+//! The daemon: owns the database, knows who is calling, and pushes what happens to whom it concerns.
+//!
+//! A request goes one way: `rpc` takes it in, the writer thread of `store` loads what the rule needs and writes what the
+//! rule decides, and after the commit those who wait are told. `lifecycle` starts and stops it all.
+
+pub mod clock;
+pub mod identity;
+pub mod lifecycle;
+pub mod liveness;
+pub mod rpc;
+pub mod store;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use lifecycle::{Daemon, Options, Ready, detach, log};
+use tokio::signal::unix::{SignalKind, signal};
+use tt_proto::paths::Environment;
+use tt_proto::{Error, ErrorCode, VERSION};
+
+const HELP: &str = "\
+ttd, the daemon of Talking Stick. tt starts it by itself; run it by hand only under a supervisor.
+
+Usage: ttd [--detached]
+
+  --detached   leave the caller's session and report readiness as one line of JSON on standard output
+  --version    print the version
+  --help       print this
+";
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let mut detached = false;
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--detached" => detached = true,
+            "--version" => return say(std::io::stdout(), &format!("ttd {VERSION}\n"), ExitCode::SUCCESS),
+            "--help" => return say(std::io::stdout(), HELP, ExitCode::SUCCESS),
+            other => {
+                return say(std::io::stderr(), &format!("ttd: unknown argument {other}\n\n{HELP}"), ExitCode::from(2));
+            }
+        }
+    }
+    if detached && let Err(e) = detach::detach() {
+        return say(std::io::stderr(), &format!("ttd: cannot detach: {e}\n"), ExitCode::FAILURE);
+    }
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let started = start(&Environment::of_this_process(), detached);
+    let ready = match &started {
+        Ok(Some(_)) => Ok(Ready { pid: std::process::id(), already_running: false }),
+        Ok(None) => Ok(Ready { pid: std::process::id(), already_running: true }),
+        Err(e) => Err(e.clone()),
+    };
+    if detached {
+        detach::report(&ready);
+    }
+    match started {
+        Ok(Some(daemon)) => run(daemon),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(e) => say(std::io::stderr(), &format!("ttd: {e}\n  {}\n", e.hint), ExitCode::FAILURE),
+    }
+}
+
+fn start(env: &Environment, detached: bool) -> Result<Option<Daemon>, Error> {
+    let mut options = Options::from_environment(env)?;
+    store::prepare_data_dir(&options.paths, options.filesystem)?;
+    log::start(&options.paths.log(), env.get_str("TTD_LOG")).map_err(|e| {
+        Error::new(
+            ErrorCode::StorageUnavailable,
+            format!("cannot write the log {}: {e}", options.paths.log().display()),
+        )
+        .hint("make the data directory writable and its disk not full")
+    })?;
+    // A daemon in the foreground has a supervisor, or a person, who decides when it ends.
+    options.supervised = !detached;
+    // Only systemd passes descriptors, and then the daemon was not detached by a client.
+    let passed = if detached { listenfd::ListenFd::empty() } else { listenfd::ListenFd::from_env() };
+    Daemon::start(options, passed)
+}
+
+fn run(daemon: Daemon) -> ExitCode {
+    allow_many_descriptors();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let served = match runtime {
+        Ok(runtime) => runtime.block_on(async {
+            tokio::spawn(stop_on_signal(daemon.stopper()));
+            daemon.serve().await
+        }),
+        Err(e) => Err(Error::new(ErrorCode::StorageUnavailable, format!("no runtime: {e}"))),
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            tracing::error!("{e}");
+            say(std::io::stderr(), &format!("ttd: {e}\n  {}\n", e.hint), ExitCode::FAILURE)
+        }
+    }
+}
+
+async fn stop_on_signal(stopper: lifecycle::Stopper) {
+    let listen = |kind| signal(kind).inspect_err(|e| tracing::error!("signals: {e}")).ok();
+    let (Some(mut term), Some(mut int), Some(mut hup)) =
+        (listen(SignalKind::terminate()), listen(SignalKind::interrupt()), listen(SignalKind::hangup()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        _ = hup.recv() => {}
+    }
+    stopper.stop();
+}
+
+/// A connection and a watched process take one descriptor each; the usual soft limit is lower than it need be.
+fn allow_many_descriptors() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(4096)), hard);
+    }
+}
+
+fn say(mut to: impl Write, text: &str, code: ExitCode) -> ExitCode {
+    let _ = to.write_all(text.as_bytes());
+    code
+}

@@ -1,0 +1,82 @@
+//! The lock file: held for as long as the daemon lives, and the one truth about whether it does. The kernel frees it
+//! with the process, however that ends. The pid inside is for people; the file is never deleted.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tt_proto::paths::Paths;
+use tt_proto::{Error, ErrorCode};
+
+/// How long a daemon that is on its way out may take before a new one gives up on it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a second daemon looks whether the first has begun to answer.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The held lock. Dropping it frees it.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// What came of asking for the lock.
+#[derive(Debug)]
+pub enum Acquired {
+    Held(Lock),
+    /// Another daemon has it and answers: losing the race is success.
+    Running,
+}
+
+/// Takes the lock. When another process has it, that is either a daemon that answers, or one that is starting or
+/// stopping; the latter is waited for.
+pub fn acquire(paths: &Paths) -> Result<Acquired, Error> {
+    let path = paths.lock();
+    let cannot = |e: std::io::Error| {
+        Error::new(ErrorCode::StorageUnavailable, format!("cannot use the lock file {}: {e}", path.display()))
+            .hint("make the data directory writable and its disk not full")
+            .detail("path", path.display().to_string())
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(cannot)?;
+    match file.try_lock() {
+        Ok(()) => return held(file).map_err(cannot),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(e)) => return Err(cannot(e)),
+    }
+    // A blocked lock cannot be given up, so it is taken on a thread of its own.
+    let (sender, locked) = mpsc::channel();
+    std::thread::spawn(move || sender.send(file.lock().map(|()| file)));
+    let started = Instant::now();
+    loop {
+        match locked.recv_timeout(LOOK) {
+            Ok(Ok(file)) => return held(file).map_err(cannot),
+            Ok(Err(e)) => return Err(cannot(e)),
+            Err(_) if UnixStream::connect(&paths.socket).is_ok() => return Ok(Acquired::Running),
+            Err(_) if started.elapsed() > PATIENCE => {
+                let pid = std::fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+                return Err(Error::new(
+                    ErrorCode::DaemonUnreachable,
+                    format!("another ttd (pid {pid}) holds the lock but does not answer"),
+                )
+                .hint("run `tt daemon restart`"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn held(mut file: File) -> std::io::Result<Acquired> {
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(Acquired::Held(Lock { _file: file }))
+}

@@ -1,0 +1,151 @@
+//! Starting, serving and stopping, in the one order that leaves no gap: directory, log, lock, database, socket, ready;
+//! and back again. Each step exists because someone shipped the bug it prevents; see `docs/architecture.md`.
+
+pub mod detach;
+pub mod idle;
+pub mod lock;
+pub mod log;
+pub mod socket;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tt_proto::paths::{Environment, Paths};
+use tt_proto::time::parse_duration;
+use tt_proto::{Error, ErrorCode, MIN_PROTOCOL, VERSION};
+
+use crate::liveness::{Kernel, Processes};
+use crate::rpc::{self, Shared};
+use crate::store::{self, Filesystem, Store};
+use lock::{Acquired, Lock};
+use socket::{OwnFile, Socket};
+
+/// With nothing to do for this long, a daemon that a client started leaves.
+const IDLE_EXIT: Duration = Duration::from_secs(15 * 60);
+
+/// How a daemon is to run.
+#[derive(Clone)]
+pub struct Options {
+    pub paths: Paths,
+    pub version: String,
+    pub min_protocol: u32,
+    /// None: stay for ever.
+    pub idle_exit: Option<Duration>,
+    /// Started by systemd or launchd, which decide when it ends.
+    pub supervised: bool,
+    pub processes: Arc<dyn Processes>,
+    pub filesystem: fn(&Path) -> Filesystem,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("paths", &self.paths).field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    pub fn new(paths: Paths) -> Self {
+        Self {
+            paths,
+            version: VERSION.to_owned(),
+            min_protocol: MIN_PROTOCOL,
+            idle_exit: Some(IDLE_EXIT),
+            supervised: false,
+            processes: Arc::new(Kernel::new()),
+            filesystem: store::filesystem,
+        }
+    }
+
+    /// What the environment says, on top of the defaults.
+    pub fn from_environment(env: &Environment) -> Result<Self, Error> {
+        let mut options = Self::new(Paths::resolve(env)?);
+        if let Some(text) = env.get_str("TALKING_STICK_IDLE_EXIT") {
+            options.idle_exit = match text {
+                "never" => None,
+                text => Some(parse_duration(text).ok_or_else(|| {
+                    Error::new(ErrorCode::InvalidInput, format!("TALKING_STICK_IDLE_EXIT={text} is not a duration"))
+                        .hint("use a number with ms, s, m, h or d, or never")
+                })?),
+            };
+        }
+        Ok(options)
+    }
+}
+
+/// A start that went well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ready {
+    pub pid: u32,
+    /// Another daemon was there first and serves.
+    pub already_running: bool,
+}
+
+/// A daemon that holds the lock, has its database open and its socket listening, and only needs to be served.
+#[derive(Debug)]
+pub struct Daemon {
+    shared: Arc<Shared>,
+    socket: Socket,
+    lock: Lock,
+}
+
+impl Daemon {
+    /// Everything up to being ready. None when another daemon already serves.
+    pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
+        store::prepare_data_dir(&options.paths, options.filesystem)?;
+        let Acquired::Held(lock) = lock::acquire(&options.paths)? else { return Ok(None) };
+        let store = Store::open(&options.paths.database())?;
+        let socket = match Socket::activated(passed)? {
+            Some(socket) => {
+                options.supervised = true;
+                socket
+            }
+            None => Socket::bind(&options.paths)?,
+        };
+        if options.supervised {
+            options.idle_exit = None;
+        }
+        tracing::info!(version = options.version, socket = %options.paths.socket.display(), "ready");
+        Ok(Some(Self { shared: Arc::new(Shared::new(options, store)), socket, lock }))
+    }
+
+    /// A handle that tells the daemon to stop.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.clone())
+    }
+
+    /// Serves until something says stop, then drains and closes. The lock goes last: whoever gets it next finds
+    /// everything in order.
+    pub async fn serve(self) -> Result<(), Error> {
+        let Self { shared, socket, lock } = self;
+        let cannot =
+            |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
+        let (listener, own) = socket.into_parts().map_err(cannot)?;
+        let leaving = shared.options.idle_exit.map(|rest| tokio::spawn(leave_when_idle(shared.clone(), rest)));
+        let served = rpc::serve(shared.clone(), listener, || own.into_iter().for_each(OwnFile::remove)).await;
+        if let Some(task) = leaving {
+            task.abort();
+        }
+        shared.store.close();
+        tracing::info!("stopped");
+        drop(lock);
+        served
+    }
+}
+
+/// Tells a daemon to stop, from a signal or a test.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    pub fn stop(&self) {
+        self.0.stop.send_replace(true);
+    }
+}
+
+async fn leave_when_idle(shared: Arc<Shared>, rest: Duration) {
+    shared.activity.rested(rest).await;
+    tracing::info!("nothing to do for {rest:?}; leaving");
+    shared.stop.send_replace(true);
+}

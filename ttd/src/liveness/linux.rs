@@ -1,0 +1,67 @@
+//! Linux: `/proc`.
+
+use super::Process;
+
+/// Reads one process. A zombie counts as gone: it will never act again.
+pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut process = parse_stat(pid, &stat, boot_id)?;
+    let cmdline = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    process.argv = cmdline
+        .split(|byte| *byte == 0)
+        .filter(|arg| !arg.is_empty())
+        .map(|arg| String::from_utf8_lossy(arg).into_owned())
+        .collect();
+    Some(process)
+}
+
+/// `pid (name) state ppid pgrp session … starttime …`; the name may hold spaces and brackets, so it ends at the last one.
+fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<Process> {
+    let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?;
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().collect();
+    if matches!(*fields.first()?, "Z" | "X") {
+        return None;
+    }
+    // Counted from the state, which is field 3 of proc_pid_stat(5).
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Process {
+        pid,
+        parent: u32::try_from(number(4)?).ok()?,
+        session: u32::try_from(number(6)?).ok()?,
+        // Ticks since boot repeat after a reboot; the boot id tells them apart.
+        started_at: format!("{}@{boot_id}", number(22)?),
+        name: name.to_owned(),
+        argv: Vec::new(),
+    })
+}
+
+pub(super) fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().chars().take(8).collect()
+}
+
+/// Something that names this machine and stays.
+pub(super) fn host_key() -> String {
+    match std::fs::read_to_string("/etc/machine-id") {
+        Ok(id) if !id.trim().is_empty() => id.trim().to_owned(),
+        _ => nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let tail = (7..=21).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        let stat = format!("42 (a) b (c) S 7 8 9 {tail} 123456 0 0");
+        let process = parse_stat(42, &stat, "boot");
+        // Field 6 is the session and field 22 the start time.
+        let process = process.unwrap();
+        assert_eq!((process.parent, process.session, process.name.as_str()), (7, 9, "a) b (c"));
+        assert_eq!(process.started_at, "123456@boot");
+        assert_eq!(parse_stat(42, &stat.replace(") S ", ") Z "), "boot"), None);
+        assert_eq!(parse_stat(42, "42 (x", "boot"), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Process identity: what the kernel says about a pid, and about the processes above it.
+//!
+//! A pid alone names nothing, since pids are used again; a pid with its start time names one process for ever.
+//! No rule about members lives here.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+
+#[cfg(target_os = "linux")]
+use linux as platform;
+#[cfg(target_os = "macos")]
+use macos as platform;
+
+use tt_proto::hello::Anchor;
+use tt_proto::paths::short_hash;
+
+/// No real chain of parents is longer; a longer one is a loop in what we were told.
+const MAX_ANCESTORS: usize = 64;
+
+/// One process as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: u32,
+    /// The pid of the process that leads its session; a login shell, usually.
+    pub session: u32,
+    /// Opaque, and different for any later process of the same pid.
+    pub started_at: String,
+    /// The kernel's short name.
+    pub name: String,
+    pub argv: Vec<String>,
+}
+
+/// Where processes are looked up. The machine's own table, or a made-up one in tests.
+pub trait Processes: Send + Sync {
+    fn get(&self, pid: u32) -> Option<Process>;
+
+    fn host_id(&self) -> String;
+
+    /// The process and everything above it, nearest first.
+    fn lineage(&self, pid: u32) -> Vec<Process> {
+        let mut chain: Vec<Process> = Vec::new();
+        let mut next = pid;
+        while next > 0 && chain.len() < MAX_ANCESTORS {
+            let Some(process) = self.get(next) else { break };
+            next = process.parent;
+            chain.push(process);
+        }
+        chain
+    }
+
+    fn anchor(&self, process: &Process) -> Anchor {
+        Anchor { host_id: self.host_id(), pid: process.pid, process_started_at: process.started_at.clone() }
+    }
+}
+
+/// The processes of this machine.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    host_id: String,
+    boot_id: String,
+}
+
+impl Kernel {
+    pub fn new() -> Self {
+        Self { host_id: short_hash([platform::host_key().as_bytes()]), boot_id: platform::boot_id() }
+    }
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Processes for Kernel {
+    fn get(&self, pid: u32) -> Option<Process> {
+        platform::process(pid, &self.boot_id)
+    }
+
+    fn host_id(&self) -> String {
+        self.host_id.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_name_a_parent_and_a_start_time_that_stays() {
+        let kernel = Kernel::new();
+        let me = kernel.get(std::process::id()).unwrap();
+        assert_eq!(me.parent, nix::unistd::getppid().as_raw() as u32);
+        assert!(!me.started_at.is_empty() && !me.argv.is_empty() && !me.name.is_empty());
+        assert_eq!(kernel.get(std::process::id()), Some(me));
+    }
+
+    #[test]
+    fn the_lineage_starts_with_the_process_and_ends_at_the_top() {
+        let lineage = Kernel::new().lineage(std::process::id());
+        assert_eq!(lineage[0].pid, std::process::id());
+        for pair in lineage.windows(2) {
+            assert_eq!(pair[0].parent, pair[1].pid);
+        }
+        assert_eq!(lineage.last().unwrap().parent, 0);
+    }
+
+    #[test]
+    fn a_child_that_was_reaped_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert_eq!(Kernel::new().get(pid), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! `hello`, `whoami`, `daemon_status`, `daemon_stop`.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use jsonrpsee::Extensions;
+use jsonrpsee::core::async_trait;
+use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
+use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
+use tt_proto::{Error, ErrorCode, PROTOCOL};
+
+use super::{Call, Shared};
+use crate::identity::{Caller, derive};
+
+pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
+
+#[async_trait]
+impl DaemonApiServer for DaemonMethods {
+    async fn hello(&self, extensions: &Extensions, hello: Hello) -> Result<Welcome, Error> {
+        let call = Call::of(extensions)?;
+        let shared = &self.0;
+        check_protocol(shared, &hello)?;
+        let caller = Caller { pid: call.connection.pid, user: &shared.user, signals: &hello.signals };
+        let derived = derive(&caller, shared.options.processes.as_ref())?;
+        // An identity is for the life of a connection: a second hello may repeat it but never change it.
+        let bound = call.connection.session.get_or_init(|| derived.clone());
+        if bound.identity.agent_id != derived.identity.agent_id {
+            return Err(Error::new(ErrorCode::InvalidInput, "this connection already belongs to another identity")
+                .hint("open a new connection for another identity")
+                .detail("agent_id", bound.identity.agent_id.as_str()));
+        }
+        tracing::debug!(agent_id = %bound.identity.agent_id, pid = call.connection.pid, version = hello.version, "hello");
+        Ok(Welcome {
+            protocol: PROTOCOL,
+            min_protocol: shared.options.min_protocol,
+            version: shared.options.version.clone(),
+            capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
+            identity: bound.identity.clone(),
+            pid: std::process::id(),
+            supervised: shared.options.supervised,
+            program: shared.program.clone(),
+            log: shared.options.paths.log().display().to_string(),
+        })
+    }
+
+    async fn whoami(&self, extensions: &Extensions, explain: Option<bool>) -> Result<Whoami, Error> {
+        let call = Call::of(extensions)?;
+        let derived = call.derived()?;
+        let explanation = if explain.unwrap_or(false) { derived.steps.clone() } else { Vec::new() };
+        Ok(Whoami { identity: derived.identity.clone(), explanation })
+    }
+
+    async fn daemon_status(&self, extensions: &Extensions) -> Result<DaemonStatus, Error> {
+        let _call = Call::of(extensions)?;
+        let shared = &self.0;
+        let paths = &shared.options.paths;
+        let uptime = shared.started.elapsed();
+        Ok(DaemonStatus {
+            status: "running".into(),
+            pid: std::process::id(),
+            version: shared.options.version.clone(),
+            protocol: PROTOCOL,
+            started_at: shared.started_at,
+            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+            supervised: shared.options.supervised,
+            data_dir: paths.data_dir.display().to_string(),
+            socket: paths.socket.display().to_string(),
+            log: paths.log().display().to_string(),
+            connections: shared.connections.count(),
+            calls: shared.activity.count(),
+            schema: shared.store.schema().await?,
+            idle_exit_ms: shared.options.idle_exit.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        })
+    }
+
+    async fn daemon_stop(&self, extensions: &Extensions) -> Result<Stopping, Error> {
+        let call = Call::of(extensions)?;
+        tracing::info!(pid = call.connection.pid, "asked to stop");
+        self.0.stop.send_replace(true);
+        Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
+    }
+}
+
+/// A client may speak any protocol number this daemon serves. What it may do about another is for it to decide, so the
+/// refusal says all it needs.
+fn check_protocol(shared: &Shared, hello: &Hello) -> Result<(), Error> {
+    let served = shared.options.min_protocol..=PROTOCOL;
+    if served.contains(&hello.protocol) {
+        return Ok(());
+    }
+    let hint = if hello.protocol > PROTOCOL {
+        format!("restart the daemon with the newer version: stop pid {}, then run tt again", std::process::id())
+    } else {
+        format!("install tt {} or newer", shared.options.version)
+    };
+    Err(Error::new(
+        ErrorCode::ProtocolMismatch,
+        format!(
+            "tt {} speaks protocol {}; ttd {} serves {} to {PROTOCOL}",
+            hello.version, hello.protocol, shared.options.version, shared.options.min_protocol
+        ),
+    )
+    .hint(hint)
+    .detail("daemon_protocol", PROTOCOL)
+    .detail("daemon_version", shared.options.version.as_str())
+    .detail("daemon_pid", std::process::id())
+    .detail("supervised", shared.options.supervised))
+}
+
+/// The program this process runs, as a client can compare it with the one beside it.
+pub(super) fn program() -> Option<Program> {
+    let path = std::env::current_exe().ok()?;
+    let meta = std::fs::metadata(&path).ok()?;
+    Some(Program { path: path.display().to_string(), device: meta.dev(), inode: meta.ino() })
+}

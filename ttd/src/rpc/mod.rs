@@ -1,0 +1,146 @@
+//! The server: accepts connections, checks who is at the other end, and hands requests to the method groups, one file
+//! each. No SQL here, and no rules.
+
+mod connections;
+mod daemon;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Tracked};
+use jsonrpsee::RpcModule;
+use jsonrpsee::server::{
+    BatchRequestConfig, HttpRequest, Methods, ServerConfig, StopHandle, serve_with_graceful_shutdown, stop_channel,
+};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tower::Service;
+use tt_proto::api::DaemonApiServer;
+use tt_proto::hello::Program;
+use tt_proto::{Error, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
+
+use crate::clock;
+use crate::lifecycle::Options;
+use crate::lifecycle::idle::Activity;
+use crate::store::Store;
+
+/// Subscriptions one connection may hold.
+const MAX_SUBSCRIPTIONS: u32 = 32;
+
+/// Messages buffered for one connection before whoever writes to it has to wait.
+const MESSAGE_BUFFER: u32 = 64;
+
+/// How long calls under way may take to finish once the daemon was told to stop.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long to hold off accepting when the process has run out of descriptors.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(20);
+
+/// What every method group needs.
+#[derive(Debug)]
+pub struct Shared {
+    pub options: Options,
+    pub store: Store,
+    pub activity: Activity,
+    pub connections: Connections,
+    pub user: String,
+    pub program: Option<Program>,
+    pub started: Instant,
+    pub started_at: Timestamp,
+    /// True once the daemon is to stop.
+    pub stop: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub fn new(options: Options, store: Store) -> Self {
+        let uid = nix::unistd::getuid();
+        let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+        Self {
+            options,
+            store,
+            activity: Activity::new(),
+            connections: Connections::default(),
+            user,
+            program: daemon::program(),
+            started: Instant::now(),
+            started_at: clock::wall(),
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
+        let mut all = RpcModule::new(());
+        let clash = |e: jsonrpsee::core::RegisterMethodError| {
+            Error::new(tt_proto::ErrorCode::InvalidInput, format!("two method groups share a name: {e}"))
+        };
+        all.merge(daemon::DaemonMethods(self.clone()).into_rpc()).map_err(clash)?;
+        Ok(all.into())
+    }
+}
+
+/// Serves until told to stop, then lets the calls under way finish. `close_listener` runs between the two: after it no
+/// new client can come in.
+pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: impl FnOnce()) -> Result<(), Error> {
+    let methods = shared.methods()?;
+    let (stop_handle, server) = stop_channel();
+    let mut stop = shared.stop.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => greet(&shared, stream, &methods, &stop_handle),
+            Err(e) => {
+                tracing::warn!("accept: {e}");
+                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+            }
+        }
+    }
+    close_listener();
+    drop(listener);
+    let _ = server.stop();
+    drop(stop_handle);
+    if tokio::time::timeout(DRAIN, server.clone().stopped()).await.is_err() {
+        tracing::warn!(calls = shared.activity.count(), "still busy after {DRAIN:?}; hanging up");
+        shared.connections.hang_up_all();
+        let _ = tokio::time::timeout(DRAIN, server.stopped()).await;
+    }
+    Ok(())
+}
+
+/// Turns away a process of another user; the permissions of a directory can be changed, what the kernel says cannot.
+fn greet(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
+    let peer = match stream.peer_cred() {
+        Ok(peer) => peer,
+        Err(e) => return tracing::warn!("no peer credentials: {e}"),
+    };
+    if peer.uid() != nix::unistd::getuid().as_raw() {
+        return tracing::warn!(uid = peer.uid(), pid = peer.pid(), "refused a process of another user");
+    }
+    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+    let (stream, connection) = shared.connections.admit(stream, pid, shared.activity.clone());
+    let rpc = jsonrpsee::server::Server::builder().set_config(limits()).to_service_builder();
+    let mut service = rpc.build(methods.clone(), stop.clone());
+    let service = tower::service_fn(move |mut request: HttpRequest<hyper::body::Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        service.call(request)
+    });
+    let stopped = stop.clone().shutdown();
+    // How a connection ends, in order or in garbage, concerns nobody else.
+    tokio::spawn(serve_with_graceful_shutdown(stream, service, stopped));
+}
+
+fn limits() -> ServerConfig {
+    ServerConfig::builder()
+        .ws_only()
+        .max_connections(u32::MAX)
+        .max_request_body_size(MAX_REQUEST_BYTES)
+        .max_response_body_size(MAX_RESPONSE_BYTES)
+        .max_subscriptions_per_connection(MAX_SUBSCRIPTIONS)
+        .set_message_buffer_capacity(MESSAGE_BUFFER)
+        .set_batch_request_config(BatchRequestConfig::Disabled)
+        .disable_ws_ping()
+        .build()
+}

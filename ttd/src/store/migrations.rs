@@ -1,0 +1,146 @@
+//! Numbered migrations, embedded from `migrations/`. 1 to 4 are the schema of talking-stick 0.1.x, 5 bridges to ours,
+//! and ours go on from 101.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use tt_proto::{Error, ErrorCode};
+
+use crate::clock;
+
+struct Migration {
+    id: i64,
+    name: &'static str,
+    sql: &'static str,
+}
+
+macro_rules! migration {
+    ($id:literal, $name:literal) => {
+        Migration { id: $id, name: $name, sql: include_str!(concat!("../../../migrations/", $name, ".sql")) }
+    };
+}
+
+const MIGRATIONS: &[Migration] = &[
+    migration!(1, "001_rooms_members_events"),
+    migration!(2, "002_member_process"),
+    migration!(3, "003_notes"),
+    migration!(4, "004_last_wait"),
+    migration!(5, "005_event_payload"),
+];
+
+/// Why a database cannot be brought to our schema.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MigrationError {
+    #[error("migration {0} is unknown to this version")]
+    Unknown(i64),
+    #[error("migration {name} failed: {source}")]
+    Failed { name: &'static str, source: rusqlite::Error },
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl MigrationError {
+    pub(super) fn into_error(self, file: &Path) -> Error {
+        match &self {
+            MigrationError::Unknown(id) => {
+                let message = format!("{} was written by a newer talking-stick: {self}", file.display());
+                Error::new(ErrorCode::SchemaTooNew, message).detail("migration", *id)
+            }
+            MigrationError::Failed { .. } | MigrationError::Sqlite(_) => super::unavailable(file)(self),
+        }
+    }
+}
+
+/// Refuses a database that has any migration we do not know. Changes nothing.
+pub(super) fn check(connection: &Connection) -> Result<(), MigrationError> {
+    match applied(connection)?.into_iter().find(|id| !MIGRATIONS.iter().any(|m| m.id == *id)) {
+        Some(unknown) => Err(MigrationError::Unknown(unknown)),
+        None => Ok(()),
+    }
+}
+
+/// Applies what is missing, all of it or nothing.
+pub(super) fn apply(connection: &Connection) -> Result<(), MigrationError> {
+    // Two versions may start at once on one file: the write lock comes first, then the second look.
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let result = apply_missing(connection);
+    connection.execute_batch(if result.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+    result
+}
+
+fn apply_missing(connection: &Connection) -> Result<(), MigrationError> {
+    check(connection)?;
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS schema_migrations (id INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)",
+    )?;
+    let present = applied(connection)?;
+    for migration in MIGRATIONS.iter().filter(|m| !present.contains(&m.id)) {
+        let failed = |source| MigrationError::Failed { name: migration.name, source };
+        connection.execute_batch(migration.sql).map_err(failed)?;
+        connection.execute(
+            "INSERT INTO schema_migrations (id, name, applied_at) VALUES (?1, ?2, ?3)",
+            (migration.id, migration.name, clock::wall().to_string()),
+        )?;
+    }
+    Ok(())
+}
+
+/// The newest migration present.
+pub(super) fn newest(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT max(id) FROM schema_migrations", [], |row| row.get(0))
+}
+
+fn applied(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let known: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations')",
+        [],
+        |row| row.get(0),
+    )?;
+    if !known {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare("SELECT id FROM schema_migrations ORDER BY id")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_in_order_and_names_carry_them() {
+        assert!(MIGRATIONS.windows(2).all(|pair| pair[0].id < pair[1].id));
+        for migration in MIGRATIONS {
+            assert!(migration.name.starts_with(&format!("{:03}_", migration.id)), "{}", migration.name);
+            assert!(migration.id <= 5 || migration.id > 100, "6 to 100 belong to 0.1.x");
+        }
+    }
+
+    #[test]
+    fn a_half_migrated_database_is_finished_and_applying_twice_changes_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply(&connection).unwrap();
+        let all = applied(&connection).unwrap();
+        connection
+            .execute_batch(
+                "ALTER TABLE room_events DROP COLUMN payload_json; DELETE FROM schema_migrations WHERE id = 5",
+            )
+            .unwrap();
+        apply(&connection).unwrap();
+        apply(&connection).unwrap();
+        assert_eq!(applied(&connection).unwrap(), all);
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_nothing_behind() {
+        let connection = Connection::open_in_memory().unwrap();
+        // The third migration will find its table taken.
+        connection.execute_batch("CREATE TABLE notes (x)").unwrap();
+        assert!(matches!(apply(&connection), Err(MigrationError::Failed { name: "003_notes", .. })));
+        assert_eq!(applied(&connection).unwrap(), Vec::<i64>::new());
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'path_rooms'", [], |r| r.get(0))
+            .unwrap();
+        assert_eq!(tables, 0);
+    }
+}
