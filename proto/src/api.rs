@@ -3,9 +3,15 @@
 use jsonrpsee::proc_macros::rpc;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::event::Events;
+use crate::handoff::Verbatim;
 use crate::hello::{Hello, Welcome, Whoami};
+use crate::note::{NoteAdded, NoteResolved, Notes};
+use crate::policy::PolicyOverrides;
+use crate::room::{Joined, Kicked, Left, RoomPolicy, RoomState, Rooms};
 use crate::time::Timestamp;
+use crate::turn::{Heartbeat, Relinquished, TakenOver, Wait};
+use crate::{AgentId, Error, LeaseId, NoteId, RoomId};
 
 #[rpc(server, client)]
 pub trait DaemonApi {
@@ -24,6 +30,130 @@ pub trait DaemonApi {
     async fn daemon_stop(&self) -> Result<Stopping, Error>;
 }
 
+#[rpc(server, client)]
+pub trait RoomApi {
+    #[method(name = "join_path", param_kind = map, with_extensions)]
+    async fn join_path(
+        &self,
+        context_path: String,
+        force_new: Option<bool>,
+        display_name: Option<String>,
+        idempotency_key: Option<String>,
+    ) -> Result<Joined, Error>;
+
+    #[method(name = "leave_room", param_kind = map, with_extensions)]
+    async fn leave_room(&self, room_id: RoomId, idempotency_key: Option<String>) -> Result<Left, Error>;
+
+    #[method(name = "kick_member", param_kind = map, with_extensions)]
+    async fn kick_member(
+        &self,
+        room_id: RoomId,
+        target_agent_id: AgentId,
+        force: Option<bool>,
+        reason: Option<String>,
+        idempotency_key: Option<String>,
+    ) -> Result<Kicked, Error>;
+
+    /// All rooms, or the one a path belongs to.
+    #[method(name = "list_rooms", param_kind = map, with_extensions)]
+    async fn list_rooms(&self, context_path: Option<String>) -> Result<Rooms, Error>;
+
+    #[method(name = "get_room_state", param_kind = map, with_extensions)]
+    async fn get_room_state(&self, room_id: RoomId) -> Result<RoomState, Error>;
+
+    #[method(name = "set_room_policy", param_kind = map, with_extensions)]
+    async fn set_room_policy(
+        &self,
+        room_id: RoomId,
+        policy: PolicyOverrides,
+        idempotency_key: Option<String>,
+    ) -> Result<RoomPolicy, Error>;
+
+    #[method(name = "get_room_events", param_kind = map, with_extensions)]
+    async fn get_room_events(
+        &self,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+    ) -> Result<Events, Error>;
+}
+
+#[rpc(server, client)]
+pub trait StickApi {
+    /// Answers when the caller has the turn, may take over, or `max_wait_ms` has passed. 0 is one atomic try.
+    #[method(name = "wait_for_turn", param_kind = map, with_extensions)]
+    async fn wait_for_turn(
+        &self,
+        room_id: RoomId,
+        max_wait_ms: Option<u64>,
+        park: Option<bool>,
+        claim: Option<bool>,
+    ) -> Result<Wait, Error>;
+
+    #[method(name = "heartbeat", param_kind = map, with_extensions)]
+    async fn heartbeat(&self, room_id: RoomId, lease_id: LeaseId, expected_turn_id: i64) -> Result<Heartbeat, Error>;
+
+    #[method(name = "release_stick", param_kind = map, with_extensions)]
+    async fn release_stick(
+        &self,
+        room_id: RoomId,
+        lease_id: LeaseId,
+        expected_turn_id: i64,
+        handoff: Verbatim,
+        idempotency_key: Option<String>,
+    ) -> Result<Relinquished, Error>;
+
+    #[method(name = "pass_stick", param_kind = map, with_extensions)]
+    async fn pass_stick(
+        &self,
+        room_id: RoomId,
+        lease_id: LeaseId,
+        expected_turn_id: i64,
+        to_agent_id: AgentId,
+        handoff: Verbatim,
+        idempotency_key: Option<String>,
+    ) -> Result<Relinquished, Error>;
+
+    #[method(name = "takeover_stick", param_kind = map, with_extensions)]
+    async fn takeover_stick(
+        &self,
+        room_id: RoomId,
+        expected_turn_id: i64,
+        reason: String,
+        operator_override: Option<bool>,
+        idempotency_key: Option<String>,
+    ) -> Result<TakenOver, Error>;
+}
+
+#[rpc(server, client)]
+pub trait NoteApi {
+    #[method(name = "add_note", param_kind = map, with_extensions)]
+    async fn add_note(
+        &self,
+        room_id: RoomId,
+        body: String,
+        turn_id: Option<i64>,
+        idempotency_key: Option<String>,
+    ) -> Result<NoteAdded, Error>;
+
+    #[method(name = "list_notes", param_kind = map, with_extensions)]
+    async fn list_notes(
+        &self,
+        room_id: RoomId,
+        after_note_id: Option<NoteId>,
+        include_resolved: Option<bool>,
+        limit: Option<usize>,
+    ) -> Result<Notes, Error>;
+
+    #[method(name = "resolve_note", param_kind = map, with_extensions)]
+    async fn resolve_note(
+        &self,
+        room_id: RoomId,
+        note_id: NoteId,
+        idempotency_key: Option<String>,
+    ) -> Result<NoteResolved, Error>;
+}
+
 /// A daemon's own account of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaemonStatus {
@@ -39,6 +169,7 @@ pub struct DaemonStatus {
     pub log: String,
     pub connections: usize,
     pub calls: usize,
+    pub waiters: usize,
     /// The newest migration the database has.
     pub schema: i64,
     /// After this long with nothing to do the daemon exits; absent when it never does.

@@ -30,6 +30,23 @@ macro_rules! codes {
 }
 
 codes! {
+    RoomNotFound = "room_not_found", "join the workspace first: tt join";
+    RoomClosed = "room_closed", "the room is closed; join another workspace";
+    UnknownMember = "unknown_member", "join the workspace first: tt join";
+    UnknownTarget = "unknown_target", "see who is there with `tt state`";
+    TargetActive = "target_active", "ask it to leave, or use --force if it is truly gone";
+    CannotKickSelf = "cannot_kick_self", "use `tt leave`";
+    InvalidHandoff = "invalid_handoff", "a handoff needs a non-empty status and next_action";
+    StaleLease = "stale_lease", "you no longer hold the stick; wait for your turn: tt wait";
+    TurnMismatch = "turn_mismatch", "look again with `tt state`, then use the current turn_id";
+    TakeoverNotAvailable = "takeover_not_available", "wait for your turn: tt wait";
+    TakeoverIneligible = "takeover_ineligible", "let another member take it, or wait for your turn: tt wait";
+    ParkRequiresRelease = "park_requires_release", "release the stick first: tt release";
+    DuplicateListener = "duplicate_listener", "use the wait that is already there, or end it first";
+    InvalidTurnId = "invalid_turn_id", "use a turn_id the room has had";
+    InvalidCursor = "invalid_cursor", "use a cursor_event_seq the daemon gave out";
+    InvalidBody = "invalid_body", "say something";
+    BodyTooLarge = "body_too_large", "keep a note within 16 KiB";
     InvalidInput = "invalid_input", "check the arguments against --help";
     AgentIdRequired = "agent_id_required", "say hello first, so that the daemon knows who is calling";
     StorageUnavailable = "storage_unavailable", "check the data directory: its disk, its permissions, and `tt daemon logs`";

@@ -42,6 +42,46 @@ impl fmt::Display for AgentId {
     }
 }
 
+macro_rules! made_by_the_daemon {
+    ($($(#[$doc:meta])* $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn fresh() -> Self {
+                Self(uuid::Uuid::new_v4().to_string())
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl<T: Into<String>> From<T> for $name {
+            fn from(text: T) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )+};
+}
+
+// Read back as any text: a database of 0.1.x may hold ids of another form.
+made_by_the_daemon! {
+    RoomId;
+    /// The fencing token of a turn. Never used twice.
+    LeaseId;
+    EventId;
+    NoteId;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,13 +4,19 @@
 
 pub mod api;
 pub mod error;
+pub mod event;
+pub mod handoff;
 pub mod hello;
 pub mod ids;
+pub mod note;
 pub mod paths;
+pub mod policy;
+pub mod room;
 pub mod time;
+pub mod turn;
 
 pub use error::{Error, ErrorCode};
-pub use ids::AgentId;
+pub use ids::{AgentId, EventId, LeaseId, NoteId, RoomId};
 pub use time::Timestamp;
 
 /// The number both ends speak. It goes up only when an older peer could misread a newer one.

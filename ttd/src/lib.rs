@@ -4,10 +4,13 @@
 //! rule decides, and after the commit those who wait are told. `lifecycle` starts and stops it all.
 
 pub mod clock;
+pub mod hub;
 pub mod identity;
 pub mod lifecycle;
 pub mod liveness;
+pub mod rooms;
 pub mod rpc;
+pub mod stick;
 pub mod store;
 
 use std::io::Write;

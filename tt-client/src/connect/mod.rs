@@ -101,7 +101,15 @@ impl Client {
                 Err(error) => error,
             };
             match error {
-                ClientError::Call(refusal) => return Err(Error::from(&refusal)),
+                // A daemon that is stopping says so; the next one takes the call.
+                ClientError::Call(refusal) => match Error::from(&refusal) {
+                    error if error.code != ErrorCode::DaemonUnreachable => return Err(error),
+                    error if Instant::now() >= give_up => return Err(error),
+                    _ => {
+                        tokio::time::sleep(GOING_AWAY).await;
+                        (self.rpc, self.welcome) = reach(&self.settings).await?;
+                    }
+                },
                 ClientError::RequestTimeout => return Err(busy(&self.settings)),
                 cut if Instant::now() >= give_up => return Err(unreachable(&self.settings, &cut.to_string())),
                 _ => (self.rpc, self.welcome) = reach(&self.settings).await?,

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tt_proto::paths::ensure_private_dir;
+use tt_proto::policy::PolicyOverrides;
 use tt_proto::{Error, ErrorCode};
 
 use super::Settings;
@@ -96,6 +97,12 @@ fn command(settings: &Settings, program: &Path) -> Result<Command, Error> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     for name in ENVIRONMENT {
         if let Some(value) = settings.env.get(name) {
+            command.env(name, value);
+        }
+    }
+    for key in PolicyOverrides::KEYS {
+        let name = format!("TALKING_STICK_{}", key.to_uppercase());
+        if let Some(value) = settings.env.get(&name) {
             command.env(name, value);
         }
     }

@@ -238,6 +238,10 @@ mod tests {
         fn host_id(&self) -> String {
             "host".into()
         }
+
+        fn open(&self, _pid: u32) -> std::io::Result<crate::liveness::Exit> {
+            Err(std::io::ErrorKind::NotFound.into())
+        }
     }
 
     /// A chain of processes, outermost first, with pids 100, 101, …; the last is the caller.

@@ -1,22 +1,27 @@
 //! Starting, serving and stopping, in the one order that leaves no gap: directory, log, lock, database, socket, ready;
 //! and back again. Each step exists because someone shipped the bug it prevents; see `docs/architecture.md`.
 
+pub mod config;
 pub mod detach;
 pub mod idle;
 pub mod lock;
 pub mod log;
 pub mod socket;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::watch;
 use tt_proto::paths::{Environment, Paths};
+use tt_proto::policy::Policy;
 use tt_proto::time::parse_duration;
 use tt_proto::{Error, ErrorCode, MIN_PROTOCOL, VERSION};
 
-use crate::liveness::{Kernel, Processes};
+use crate::clock::Clock;
+use crate::liveness::{Kernel, Processes, Watch};
+use crate::rooms::Rooms;
 use crate::rpc::{self, Shared};
 use crate::store::{self, Filesystem, Store};
 use lock::{Acquired, Lock};
@@ -36,6 +41,9 @@ pub struct Options {
     /// Started by systemd or launchd, which decide when it ends.
     pub supervised: bool,
     pub processes: Arc<dyn Processes>,
+    pub clock: Clock,
+    pub policy: Policy,
+    pub home: Option<PathBuf>,
     pub filesystem: fn(&Path) -> Filesystem,
 }
 
@@ -54,6 +62,9 @@ impl Options {
             idle_exit: Some(IDLE_EXIT),
             supervised: false,
             processes: Arc::new(Kernel::new()),
+            clock: Clock::new(),
+            policy: Policy::default(),
+            home: None,
             filesystem: store::filesystem,
         }
     }
@@ -61,6 +72,8 @@ impl Options {
     /// What the environment says, on top of the defaults.
     pub fn from_environment(env: &Environment) -> Result<Self, Error> {
         let mut options = Self::new(Paths::resolve(env)?);
+        options.home = env.home().ok();
+        options.policy = config::policy(&options.paths, env)?;
         if let Some(text) = env.get_str("TALKING_STICK_IDLE_EXIT") {
             options.idle_exit = match text {
                 "never" => None,
@@ -85,9 +98,11 @@ pub struct Ready {
 /// A daemon that holds the lock, has its database open and its socket listening, and only needs to be served.
 #[derive(Debug)]
 pub struct Daemon {
-    shared: Arc<Shared>,
+    options: Options,
+    store: Store,
     socket: Socket,
     lock: Lock,
+    stop: watch::Sender<bool>,
 }
 
 impl Daemon {
@@ -95,7 +110,10 @@ impl Daemon {
     pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
         store::prepare_data_dir(&options.paths, options.filesystem)?;
         let Acquired::Held(lock) = lock::acquire(&options.paths)? else { return Ok(None) };
-        let store = Store::open(&options.paths.database())?;
+        let database = options.paths.database();
+        let store = Store::open(&database)?;
+        let boot_id = Kernel::new().boot_id().to_owned();
+        options.clock.set_offset(Store::steady_offset(&database, &boot_id, options.clock.offset())?);
         let socket = match Socket::activated(passed)? {
             Some(socket) => {
                 options.supervised = true;
@@ -107,27 +125,33 @@ impl Daemon {
             options.idle_exit = None;
         }
         tracing::info!(version = options.version, socket = %options.paths.socket.display(), "ready");
-        Ok(Some(Self { shared: Arc::new(Shared::new(options, store)), socket, lock }))
+        Ok(Some(Self { options, store, socket, lock, stop: watch::Sender::new(false) }))
     }
 
     /// A handle that tells the daemon to stop.
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.shared.clone())
+        Stopper(self.stop.clone())
     }
 
     /// Serves until something says stop, then drains and closes. The lock goes last: whoever gets it next finds
     /// everything in order.
     pub async fn serve(self) -> Result<(), Error> {
-        let Self { shared, socket, lock } = self;
+        let Self { options, store, socket, lock, stop } = self;
         let cannot =
             |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
         let (listener, own) = socket.into_parts().map_err(cannot)?;
-        let leaving = shared.options.idle_exit.map(|rest| tokio::spawn(leave_when_idle(shared.clone(), rest)));
-        let served = rpc::serve(shared.clone(), listener, || own.into_iter().for_each(OwnFile::remove)).await;
-        if let Some(task) = leaving {
-            task.abort();
+        let (watch, exits) = Watch::new(options.processes.clone());
+        let rooms = Rooms::new(store, options.clock.clone(), watch, options.policy.clone());
+        let shared = Arc::new(Shared::new(options, rooms.clone(), stop));
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(rooms.clone().run(exits));
+        if let Some(rest) = shared.options.idle_exit {
+            tasks.spawn(leave_when_idle(shared.clone(), rest));
         }
-        shared.store.close();
+        let served = rpc::serve(shared, listener, || own.into_iter().for_each(OwnFile::remove)).await;
+        tasks.shutdown().await;
+        rooms.write_presence().await;
+        rooms.store().close();
         tracing::info!("stopped");
         drop(lock);
         served
@@ -136,16 +160,20 @@ impl Daemon {
 
 /// Tells a daemon to stop, from a signal or a test.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<Shared>);
+pub struct Stopper(watch::Sender<bool>);
 
 impl Stopper {
     pub fn stop(&self) {
-        self.0.stop.send_replace(true);
+        self.0.send_replace(true);
     }
 }
 
 async fn leave_when_idle(shared: Arc<Shared>, rest: Duration) {
     shared.activity.rested(rest).await;
+    while shared.rooms.anyone_holds().await {
+        tokio::time::sleep(rest).await;
+        shared.activity.rested(rest).await;
+    }
     tracing::info!("nothing to do for {rest:?}; leaving");
     shared.stop.send_replace(true);
 }

@@ -1,6 +1,32 @@
-//! Linux: `/proc`.
+//! Linux: `/proc`, and a pidfd for each process that is watched.
+#![expect(unsafe_code, reason = "pidfd_open has no safe wrapper; the descriptor it returns is owned at once")]
 
-use super::Process;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::{Exit, Process};
+
+/// A descriptor that becomes readable when the process ends.
+pub(super) fn open(pid: u32) -> io::Result<Exit> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
+    // SAFETY: the call takes two integers; what it returns is a new descriptor that nobody else owns. An `OwnedFd` names
+    // the same open descriptor for as long as it lives, which is what registering it asks for.
+    let pidfd = unsafe {
+        let fd = match libc::syscall(libc::SYS_pidfd_open, pid, 0) {
+            -1 => return Err(no_such_process(io::Error::last_os_error())),
+            fd => OwnedFd::from_raw_fd(RawFd::try_from(fd).map_err(io::Error::other)?),
+        };
+        AsyncFd::register_with_interest(fd, Interest::READABLE)?
+    };
+    Ok(Box::pin(async move { pidfd.readable().await.map(|_| ()) }))
+}
+
+fn no_such_process(e: io::Error) -> io::Error {
+    if e.raw_os_error() == Some(libc::ESRCH) { io::ErrorKind::NotFound.into() } else { e }
+}
 
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {

@@ -1,10 +1,44 @@
-//! macOS: `libproc` and `sysctl`.
+//! macOS: `libproc` and `sysctl`, and a kqueue for each process that is watched.
 #![expect(unsafe_code, reason = "proc_pidinfo and sysctl have no safe wrapper; each call checks the size it got back")]
 
 use std::ffi::c_void;
+use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use super::Process;
+use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::{Exit, Process};
+
+/// A kqueue is itself a descriptor, readable once the process has ended.
+struct ExitQueue(Kqueue);
+
+impl AsRawFd for ExitQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+pub(super) fn open(pid: u32) -> io::Result<Exit> {
+    let queue = Kqueue::new()?;
+    let exit = KEvent::new(
+        usize::try_from(pid).map_err(io::Error::other)?,
+        EventFilter::EVFILT_PROC,
+        EvFlags::EV_ADD | EvFlags::EV_ONESHOT,
+        FilterFlag::NOTE_EXIT,
+        0,
+        0,
+    );
+    queue.kevent(&[exit], &mut [], None).map_err(|e| match e {
+        nix::errno::Errno::ESRCH => io::ErrorKind::NotFound.into(),
+        e => io::Error::from(e),
+    })?;
+    // SAFETY: the queue owns its descriptor and names the same one for as long as it lives.
+    let queue = unsafe { AsyncFd::register_with_interest(ExitQueue(queue), Interest::READABLE)? };
+    Ok(Box::pin(async move { queue.readable().await.map(|_| ()) }))
+}
 
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, _boot_id: &str) -> Option<Process> {
@@ -60,9 +94,16 @@ fn text(field: &[libc::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Start times are wall-clock microseconds here and need no boot to tell them apart.
+/// The moment the kernel started, which no two starts share.
 pub(super) fn boot_id() -> String {
-    String::new()
+    let mut name = [libc::CTL_KERN, libc::KERN_BOOTTIME];
+    let mut at = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut length = size_of::<libc::timeval>();
+    // SAFETY: name and buffer are valid for the lengths passed; the kernel writes at most `length` bytes.
+    let failed = unsafe {
+        libc::sysctl(name.as_mut_ptr(), 2, (&raw mut at).cast::<c_void>(), &mut length, std::ptr::null_mut(), 0)
+    };
+    if failed == 0 { at.tv_sec.to_string() } else { String::new() }
 }
 
 /// Something that names this machine and stays.

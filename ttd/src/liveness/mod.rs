@@ -7,14 +7,19 @@
 mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
+mod watch;
 
 #[cfg(target_os = "linux")]
 use linux as platform;
 #[cfg(target_os = "macos")]
 use macos as platform;
 
+use std::io;
+use std::pin::Pin;
+
 use tt_proto::hello::Anchor;
 use tt_proto::paths::short_hash;
+pub use watch::Watch;
 
 /// No real chain of parents is longer; a longer one is a loop in what we were told.
 const MAX_ANCESTORS: usize = 64;
@@ -39,6 +44,10 @@ pub trait Processes: Send + Sync {
 
     fn host_id(&self) -> String;
 
+    /// Starts to watch a process; the future resolves when it ends. Its start time must be checked after this returns.
+    /// `NotFound` when there is no such process. Called inside the runtime.
+    fn open(&self, pid: u32) -> io::Result<Exit>;
+
     /// The process and everything above it, nearest first.
     fn lineage(&self, pid: u32) -> Vec<Process> {
         let mut chain: Vec<Process> = Vec::new();
@@ -56,6 +65,9 @@ pub trait Processes: Send + Sync {
     }
 }
 
+/// Resolves when a process has ended.
+pub type Exit = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
 /// The processes of this machine.
 #[derive(Debug, Clone)]
 pub struct Kernel {
@@ -66,6 +78,11 @@ pub struct Kernel {
 impl Kernel {
     pub fn new() -> Self {
         Self { host_id: short_hash([platform::host_key().as_bytes()]), boot_id: platform::boot_id() }
+    }
+
+    /// Which start of the machine this is.
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
     }
 }
 
@@ -82,6 +99,10 @@ impl Processes for Kernel {
 
     fn host_id(&self) -> String {
         self.host_id.clone()
+    }
+
+    fn open(&self, pid: u32) -> io::Result<Exit> {
+        platform::open(pid)
     }
 }
 
@@ -106,6 +127,17 @@ mod tests {
             assert_eq!(pair[0].parent, pair[1].pid);
         }
         assert_eq!(lineage.last().unwrap().parent, 0);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_process_is_reported() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let exit = Kernel::new().open(child.id()).unwrap();
+        drop(child.stdin.take());
+        exit.await.unwrap();
+        child.wait().unwrap();
+        let error = Kernel::new().open(child.id()).err().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -29,11 +30,19 @@ pub struct Connection {
     /// The peer's pid as the kernel reports it; none from another pid namespace.
     pub pid: Option<u32>,
     /// Bound once, by `hello`.
-    pub session: OnceLock<Derived>,
+    pub session: OnceLock<Session>,
     activity: Activity,
     calls: AtomicUsize,
     last_used: AtomicU64,
     uses: Arc<AtomicU64>,
+}
+
+/// Who is at the other end, for as long as the connection lasts.
+#[derive(Debug, Clone)]
+pub struct Session {
+    pub derived: Derived,
+    /// The client's working directory, which relative paths start from.
+    pub cwd: Option<PathBuf>,
 }
 
 /// A call under way on a connection.
@@ -56,10 +65,10 @@ impl Call {
 
     /// Who is calling.
     pub fn identity(&self) -> Result<&Identity, Error> {
-        self.derived().map(|derived| &derived.identity)
+        self.session().map(|session| &session.derived.identity)
     }
 
-    pub fn derived(&self) -> Result<&Derived, Error> {
+    pub fn session(&self) -> Result<&Session, Error> {
         let unknown = || Error::new(ErrorCode::AgentIdRequired, "this connection has not said hello");
         self.connection.session.get().ok_or_else(unknown)
     }

@@ -9,7 +9,7 @@ use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
 use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
 use tt_proto::{Error, ErrorCode, PROTOCOL};
 
-use super::{Call, Shared};
+use super::{Call, Session, Shared};
 use crate::identity::{Caller, derive};
 
 pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
@@ -23,7 +23,8 @@ impl DaemonApiServer for DaemonMethods {
         let caller = Caller { pid: call.connection.pid, user: &shared.user, signals: &hello.signals };
         let derived = derive(&caller, shared.options.processes.as_ref())?;
         // An identity is for the life of a connection: a second hello may repeat it but never change it.
-        let bound = call.connection.session.get_or_init(|| derived.clone());
+        let session = || Session { derived: derived.clone(), cwd: hello.cwd.as_ref().map(Into::into) };
+        let bound = &call.connection.session.get_or_init(session).derived;
         if bound.identity.agent_id != derived.identity.agent_id {
             return Err(Error::new(ErrorCode::InvalidInput, "this connection already belongs to another identity")
                 .hint("open a new connection for another identity")
@@ -45,7 +46,7 @@ impl DaemonApiServer for DaemonMethods {
 
     async fn whoami(&self, extensions: &Extensions, explain: Option<bool>) -> Result<Whoami, Error> {
         let call = Call::of(extensions)?;
-        let derived = call.derived()?;
+        let derived = &call.session()?.derived;
         let explanation = if explain.unwrap_or(false) { derived.steps.clone() } else { Vec::new() };
         Ok(Whoami { identity: derived.identity.clone(), explanation })
     }
@@ -68,7 +69,8 @@ impl DaemonApiServer for DaemonMethods {
             log: paths.log().display().to_string(),
             connections: shared.connections.count(),
             calls: shared.activity.count(),
-            schema: shared.store.schema().await?,
+            waiters: shared.rooms.hub().waiters.count(),
+            schema: shared.rooms.store().schema().await?,
             idle_exit_ms: shared.options.idle_exit.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
         })
     }

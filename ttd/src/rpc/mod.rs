@@ -3,11 +3,15 @@
 
 mod connections;
 mod daemon;
+mod notes;
+mod rooms;
+mod stick;
+mod view;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Tracked};
+pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Session, Tracked};
 use jsonrpsee::RpcModule;
 use jsonrpsee::server::{
     BatchRequestConfig, HttpRequest, Methods, ServerConfig, StopHandle, serve_with_graceful_shutdown, stop_channel,
@@ -15,14 +19,13 @@ use jsonrpsee::server::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tower::Service;
-use tt_proto::api::DaemonApiServer;
+use tt_proto::api::{DaemonApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
 use tt_proto::{Error, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
 
-use crate::clock;
 use crate::lifecycle::Options;
 use crate::lifecycle::idle::Activity;
-use crate::store::Store;
+use crate::rooms::{Commander, Rooms};
 
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
@@ -40,7 +43,7 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Shared {
     pub options: Options,
-    pub store: Store,
+    pub rooms: Rooms,
     pub activity: Activity,
     pub connections: Connections,
     pub user: String,
@@ -52,20 +55,27 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(options: Options, store: Store) -> Self {
+    pub fn new(options: Options, rooms: Rooms, stop: watch::Sender<bool>) -> Self {
         let uid = nix::unistd::getuid();
         let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
+            started_at: rooms.clock().wall(),
             options,
-            store,
+            rooms,
             activity: Activity::new(),
             connections: Connections::default(),
             user,
             program: daemon::program(),
             started: Instant::now(),
-            started_at: clock::wall(),
-            stop: watch::Sender::new(false),
+            stop,
         }
+    }
+
+    /// The caller of a command, seen alive by making it.
+    fn commander(&self, call: &Call, idempotency_key: Option<String>) -> Result<Commander, Error> {
+        let identity = call.identity()?.clone();
+        self.rooms.seen(&identity.agent_id);
+        Ok(Commander { identity, idempotency_key })
     }
 
     fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
@@ -74,6 +84,9 @@ impl Shared {
             Error::new(tt_proto::ErrorCode::InvalidInput, format!("two method groups share a name: {e}"))
         };
         all.merge(daemon::DaemonMethods(self.clone()).into_rpc()).map_err(clash)?;
+        all.merge(rooms::RoomMethods(self.clone()).into_rpc()).map_err(clash)?;
+        all.merge(stick::StickMethods(self.clone()).into_rpc()).map_err(clash)?;
+        all.merge(notes::NoteMethods(self.clone()).into_rpc()).map_err(clash)?;
         Ok(all.into())
     }
 }

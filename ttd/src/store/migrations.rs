@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(3, "003_notes"),
     migration!(4, "004_last_wait"),
     migration!(5, "005_event_payload"),
+    migration!(101, "101_turns_and_members"),
 ];
 
 /// Why a database cannot be brought to our schema.

@@ -2,9 +2,13 @@
 //!
 //! No rule about sticks or members is decided here.
 
+pub mod events;
 mod filesystem;
+pub mod idempotency;
 mod migrations;
+pub mod notes;
 mod readers;
+pub mod rooms;
 mod writer;
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -73,7 +77,18 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     {
-        self.writer.write(command).await
+        self.writer.write(command, |_| ()).await
+    }
+
+    /// The same, and `after` runs on the writer thread once the command is committed, in the order of the commits and
+    /// before the caller is answered.
+    pub async fn write_then<T, F, A>(&self, command: F, after: A) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+        A: FnOnce(&mut T) + Send + 'static,
+    {
+        self.writer.write(command, after).await
     }
 
     /// Runs a query on a read-only connection, never in the writer's way.
@@ -83,6 +98,20 @@ impl Store {
         F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     {
         self.readers.read(query).await
+    }
+
+    /// The offset of the steady clock in this boot: what an earlier daemon wrote down, or this one's, written down now.
+    pub fn steady_offset(file: &Path, boot_id: &str, offset: i64) -> Result<i64, Error> {
+        let connection = Connection::open(file).map_err(unavailable(file))?;
+        connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(query_failed)?;
+        connection
+            .execute("INSERT OR IGNORE INTO steady_clock (boot_id, offset_ms) VALUES (?1, ?2)", (boot_id, offset))
+            .and_then(|_| connection.execute("DELETE FROM steady_clock WHERE boot_id <> ?1", [boot_id]))
+            .and_then(|_| {
+                connection
+                    .query_row("SELECT offset_ms FROM steady_clock WHERE boot_id = ?1", [boot_id], |row| row.get(0))
+            })
+            .map_err(query_failed)
     }
 
     /// The newest migration the database has.
@@ -142,7 +171,8 @@ mod tests {
     }
 
     const OLD_ROWS: [&str; 4] = [
-        "SELECT * FROM path_rooms ORDER BY 1",
+        "SELECT room_id, canonical_path, sequence_index, owner, reserved_for, pending_handoff_event_seq, turn_id, lease_id,
+           lease_expires_at, claim_expires_at, state, updated_at FROM path_rooms ORDER BY 1",
         "SELECT room_id, agent_id, ordinal, joined_at, last_seen_at, status, host_id, pid, process_started_at, session_kind,
            display_name, last_wait_at FROM room_members ORDER BY 1, 2",
         "SELECT event_seq, event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason, created_at
@@ -184,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_database_of_the_future_is_refused_and_stays_as_it_is_to_the_byte() {
-        for id in [0, 6, 100, 99_999] {
+        for id in [0, 6, 100, 199, 99_999] {
             let dir = tempfile::tempdir().unwrap();
             let file = fixture(dir.path());
             let connection = Connection::open(&file).unwrap();

@@ -29,16 +29,18 @@ trait Command: Send {
     fn answer(self: Box<Self>, commit: &Result<(), Error>);
 }
 
-struct Queued<T, F> {
+struct Queued<T, F, A> {
     command: Option<F>,
+    after: A,
     outcome: Result<T, Error>,
     reply: oneshot::Sender<Result<T, Error>>,
 }
 
-impl<T, F> Command for Queued<T, F>
+impl<T, F, A> Command for Queued<T, F, A>
 where
     T: Send,
     F: FnOnce(&Connection) -> Result<T, Error> + Send,
+    A: FnOnce(&mut T) + Send,
 {
     fn run(&mut self, connection: &Connection) -> bool {
         if let Some(command) = self.command.take() {
@@ -48,10 +50,14 @@ where
     }
 
     fn answer(self: Box<Self>, commit: &Result<(), Error>) {
-        let answer = match commit {
-            Ok(()) => self.outcome,
+        let answer = match (self.outcome, commit) {
+            (Ok(mut outcome), Ok(())) => {
+                (self.after)(&mut outcome);
+                Ok(outcome)
+            }
+            (Ok(_), Err(e)) => Err(e.clone()),
             // A refusal needs nothing from the disk and stands.
-            Err(e) => self.outcome.and(Err(e.clone())),
+            (Err(refusal), _) => Err(refusal),
         };
         // The caller may have gone away; what was committed stays.
         let _ = self.reply.send(answer);
@@ -70,13 +76,14 @@ impl Writer {
         Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
     }
 
-    pub(super) async fn write<T, F>(&self, command: F) -> Result<T, Error>
+    pub(super) async fn write<T, F, A>(&self, command: F, after: A) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+        A: FnOnce(&mut T) + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let queued = Queued { command: Some(command), outcome: Err(failed()), reply };
+        let queued = Queued { command: Some(command), after, outcome: Err(failed()), reply };
         let sent = match self.queue.lock().unwrap_or_else(|e| e.into_inner()).as_ref() {
             Some(queue) => queue.send(Box::new(queued)).is_ok(),
             None => false,
@@ -98,7 +105,7 @@ impl Writer {
 }
 
 fn closed() -> Error {
-    Error::new(ErrorCode::StorageUnavailable, "the daemon is stopping").hint("try again")
+    Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping").hint("try again")
 }
 
 fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>) {
@@ -156,6 +163,16 @@ mod tests {
 
     use super::*;
 
+    impl Writer {
+        async fn run<T, F>(&self, command: F) -> Result<T, Error>
+        where
+            T: Send + 'static,
+            F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+        {
+            self.write(command, |_| ()).await
+        }
+    }
+
     fn writer(dir: &std::path::Path) -> Arc<Writer> {
         let connection = Connection::open(dir.join("w.sqlite")).unwrap();
         connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (n INTEGER PRIMARY KEY)").unwrap();
@@ -167,7 +184,7 @@ mod tests {
     }
 
     async fn count(writer: &Writer) -> i64 {
-        writer.write(|c| c.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).map_err(query_failed)).await.unwrap()
+        writer.run(|c| c.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).map_err(query_failed)).await.unwrap()
     }
 
     #[tokio::test]
@@ -183,10 +200,10 @@ mod tests {
             panic!("a bug");
         };
         let (a, b, c, d) = tokio::join!(
-            writer.write(|c| insert(c, 1)),
-            writer.write(refused),
-            writer.write(panicked),
-            writer.write(|c| insert(c, 4)),
+            writer.run(|c| insert(c, 1)),
+            writer.run(refused),
+            writer.run(panicked),
+            writer.run(|c| insert(c, 4)),
         );
         assert!(a.is_ok() && d.is_ok());
         assert_eq!(b.unwrap_err().code, ErrorCode::InvalidInput);
@@ -201,7 +218,7 @@ mod tests {
         let commits = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = commits.clone();
         writer
-            .write(move |c| {
+            .run(move |c| {
                 c.commit_hook(Some(move || {
                     counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     false
@@ -214,12 +231,12 @@ mod tests {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let blocker = tokio::spawn({
             let writer = writer.clone();
-            async move { writer.write(move |_| held.recv().map_err(|_| failed())).await }
+            async move { writer.run(move |_| held.recv().map_err(|_| failed())).await }
         });
         let mut writes = Vec::new();
         for n in 0..100 {
             let writer = writer.clone();
-            writes.push(tokio::spawn(async move { writer.write(move |c| insert(c, n)).await }));
+            writes.push(tokio::spawn(async move { writer.run(move |c| insert(c, n)).await }));
         }
         tokio::task::yield_now().await;
         hold.send(()).unwrap();
@@ -236,10 +253,10 @@ mod tests {
     async fn a_commit_that_fails_is_told_to_everyone_in_it_and_the_next_one_works() {
         let dir = tempfile::tempdir().unwrap();
         let writer = writer(dir.path());
-        writer.write(|c| c.commit_hook(Some(|| true)).map_err(query_failed)).await.unwrap_err();
-        assert_eq!(writer.write(|c| insert(c, 1)).await.unwrap_err().code, ErrorCode::StorageUnavailable);
-        writer.write(|c| c.commit_hook(None::<fn() -> bool>).map_err(query_failed)).await.unwrap();
-        writer.write(|c| insert(c, 2)).await.unwrap();
+        writer.run(|c| c.commit_hook(Some(|| true)).map_err(query_failed)).await.unwrap_err();
+        assert_eq!(writer.run(|c| insert(c, 1)).await.unwrap_err().code, ErrorCode::StorageUnavailable);
+        writer.run(|c| c.commit_hook(None::<fn() -> bool>).map_err(query_failed)).await.unwrap();
+        writer.run(|c| insert(c, 2)).await.unwrap();
         assert_eq!(count(&writer).await, 1);
     }
 
@@ -249,12 +266,12 @@ mod tests {
         let writer = writer(dir.path());
         let write = tokio::spawn({
             let writer = writer.clone();
-            async move { writer.write(|c| insert(c, 1)).await }
+            async move { writer.run(|c| insert(c, 1)).await }
         });
         tokio::task::yield_now().await;
         writer.close();
         write.await.unwrap().unwrap();
-        assert_eq!(writer.write(|c| insert(c, 2)).await.unwrap_err().code, ErrorCode::StorageUnavailable);
+        assert_eq!(writer.run(|c| insert(c, 2)).await.unwrap_err().code, ErrorCode::DaemonUnreachable);
         let kept: i64 = Connection::open(dir.path().join("w.sqlite"))
             .unwrap()
             .query_row("SELECT count(*) FROM t", [], |r| r.get(0))

@@ -1,0 +1,210 @@
+//! Rooms and members as every surface shows them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::handoff::{Handoff, Verbatim};
+use crate::policy::Policy;
+use crate::turn::TakeoverReason;
+use crate::{AgentId, LeaseId, RoomId, Timestamp};
+
+/// What is stored of a room's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StickState {
+    Idle,
+    Owned,
+    Reserved,
+    Closed,
+}
+
+impl StickState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StickState::Idle => "idle",
+            StickState::Owned => "owned",
+            StickState::Reserved => "reserved",
+            StickState::Closed => "closed",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Idle, Self::Owned, Self::Reserved, Self::Closed].into_iter().find(|s| s.as_str() == text)
+    }
+}
+
+/// What a reader should know beyond the stored state; the most actionable applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DerivedState {
+    OwnerGone,
+    RecipientGone,
+    StaleOwner,
+    OwnerIdle,
+    Dormant,
+}
+
+/// Whether a member counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberStatus {
+    Active,
+    /// Its process ended, or nothing was heard of it for `presence_ttl`. It returns by any call.
+    Gone,
+    Left,
+    Kicked,
+}
+
+impl MemberStatus {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            MemberStatus::Active => "active",
+            MemberStatus::Gone => "gone",
+            MemberStatus::Left => "left",
+            MemberStatus::Kicked => "kicked",
+        }
+    }
+
+    /// A word 0.1.x used that we do not know is a member who is not there.
+    pub fn parse(text: &str) -> Self {
+        let known = [Self::Active, Self::Gone, Self::Left, Self::Kicked];
+        known.into_iter().find(|s| s.as_str() == text).unwrap_or(Self::Left)
+    }
+}
+
+/// What the kernel says of a member's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Liveness {
+    Alive,
+    Gone,
+    /// There is no process to look at, or it is another machine's.
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub agent_id: AgentId,
+    pub display_name: String,
+    pub harness: Option<String>,
+    pub ordinal: i64,
+    pub joined_at: Timestamp,
+    pub last_seen_at: Timestamp,
+    pub last_wait_at: Option<Timestamp>,
+    pub status: MemberStatus,
+    pub liveness: Liveness,
+    pub waiting: bool,
+}
+
+/// A room: the stored columns, and the state derived from them at this moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub sequence_index: i64,
+    pub owner: Option<AgentId>,
+    pub reserved_for: Option<AgentId>,
+    pub pending_handoff_event_seq: Option<i64>,
+    pub turn_id: i64,
+    /// Shown to the holder alone: it is what proves that a call comes from this turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<LeaseId>,
+    pub lease_expires_at: Option<Timestamp>,
+    pub claim_expires_at: Option<Timestamp>,
+    pub state: StickState,
+    pub derived_state: Option<DerivedState>,
+    pub updated_at: Timestamp,
+}
+
+/// Whether the stick may be taken over now, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Takeover {
+    pub available: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<TakeoverReason>,
+}
+
+/// The answer to `get_room_state`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomState {
+    pub room: Room,
+    pub members: Vec<Member>,
+    pub pending_handoff: Option<Verbatim>,
+    pub current_handoff: Option<Verbatim>,
+    pub takeover: Takeover,
+    pub cursor_event_seq: i64,
+}
+
+/// The answer to `join_path`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    pub agent_id: AgentId,
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub requested_path: String,
+    pub workspace_root: String,
+    pub joined_existing_room: bool,
+    pub cursor_event_seq: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    pub members: Vec<Member>,
+    pub policy: Policy,
+    pub room_state: Room,
+    pub handoff_template: Handoff,
+}
+
+/// The answer to `leave_room`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// `left` or `room_deleted`.
+    pub status: Departure,
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub remaining_members: usize,
+}
+
+/// The answer to `kick_member`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kicked {
+    /// `kicked` or `room_deleted`.
+    pub status: Departure,
+    pub kicked_agent_id: AgentId,
+    pub remaining_members: usize,
+    pub target_was_owner: bool,
+    pub target_was_reserved_for: bool,
+}
+
+/// How a member went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Departure {
+    Left,
+    Kicked,
+    RoomDeleted,
+}
+
+/// One row of `list_rooms`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomSummary {
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub state: StickState,
+    pub owner: Option<AgentId>,
+    pub reserved_for: Option<AgentId>,
+    pub turn_id: i64,
+    /// How many members are active.
+    pub members: u32,
+    pub updated_at: Timestamp,
+}
+
+/// The answer to `list_rooms`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rooms {
+    pub rooms: Vec<RoomSummary>,
+}
+
+/// The answer to `set_room_policy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomPolicy {
+    pub room_id: RoomId,
+    pub policy: Policy,
+}

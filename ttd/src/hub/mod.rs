@@ -1,0 +1,19 @@
+//! What lives only while the daemon runs: who waits, who was last seen when, and which deadline comes next.
+//!
+//! The hub decides nothing. After a commit it is told what to tell whom, and tells them.
+
+mod deadlines;
+mod presence;
+mod waiters;
+
+pub use deadlines::Deadlines;
+pub use presence::{Presence, Unwritten};
+pub use waiters::{Place, Waiters};
+
+/// Everything in memory.
+#[derive(Debug, Default)]
+pub struct Hub {
+    pub waiters: Waiters,
+    pub presence: Presence,
+    pub deadlines: Deadlines,
+}

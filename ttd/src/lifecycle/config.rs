@@ -1,0 +1,95 @@
+//! `config.toml` in the config directory, and the environment on top of it.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Deserialize;
+use tt_proto::paths::{Environment, Paths};
+use tt_proto::policy::{Policy, PolicyOverrides};
+use tt_proto::time::parse_duration;
+use tt_proto::{Error, ErrorCode};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Names as in `docs/protocol.md`, values as people type durations: `claim_ttl = "20m"`.
+    #[serde(default)]
+    policy: std::collections::BTreeMap<String, String>,
+}
+
+/// The times the rules go by: the defaults, then the file, then `TALKING_STICK_<NAME>`.
+pub fn policy(paths: &Paths, env: &Environment) -> Result<Policy, Error> {
+    let mut overrides = PolicyOverrides::default();
+    let path = paths.config_dir.join("config.toml");
+    for (key, value) in read(&path)?.policy {
+        set(&mut overrides, &key, &value).map_err(|e| e.detail("path", path.display().to_string()))?;
+    }
+    for key in PolicyOverrides::KEYS {
+        let variable = format!("TALKING_STICK_{}", key.to_uppercase());
+        if let Some(value) = env.get_str(&variable) {
+            set(&mut overrides, key, value).map_err(|e| e.detail("variable", variable))?;
+        }
+    }
+    Ok(overrides.over(&Policy::default()))
+}
+
+fn set(overrides: &mut PolicyOverrides, key: &str, value: &str) -> Result<(), Error> {
+    let duration = parse_duration(value).ok_or_else(|| {
+        Error::new(ErrorCode::InvalidInput, format!("{key} = {value:?} is not a duration"))
+            .hint("use a number with ms, s, m, h or d")
+    })?;
+    overrides.set(key, duration)
+}
+
+fn read(path: &Path) -> Result<File, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(File::default()),
+        Err(e) => return Err(unreadable(path, &e.to_string())),
+    };
+    toml::from_str(&text).map_err(|e| unreadable(path, e.message()))
+}
+
+fn unreadable(path: &Path, why: &str) -> Error {
+    Error::new(ErrorCode::InvalidInput, format!("cannot read {}: {why}", path.display()))
+        .hint("correct the file, or move it away")
+        .detail("path", path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn with(text: &str, env: &[(&str, &str)]) -> Result<Policy, Error> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.toml"), text).unwrap();
+        let paths = Paths { data_dir: "/d".into(), config_dir: dir.path().into(), socket: "/d/s".into() };
+        policy(&paths, &Environment::of(env.iter().copied()))
+    }
+
+    #[test]
+    fn the_environment_goes_over_the_file_and_the_file_over_the_defaults() {
+        let text = "[policy]\nclaim_ttl = \"5m\"\nwaiter_grace = \"2s\"\n";
+        let policy = with(text, &[("TALKING_STICK_WAITER_GRACE", "3s")]).unwrap();
+        assert_eq!(policy.claim_ttl, Duration::from_secs(300));
+        assert_eq!(policy.waiter_grace, Duration::from_secs(3));
+        assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (text, says) in [
+            ("[policy]\nclaim_tll = \"5m\"", "claim_tll"),
+            ("[policy]\nclaim_ttl = \"soon\"", "soon"),
+            ("[polic]\n", "polic"),
+            ("policy = ", "config.toml"),
+        ] {
+            let error = with(text, &[]).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidInput);
+            assert!(error.message.contains(says), "{}", error.message);
+        }
+        assert!(with("", &[("TALKING_STICK_CLAIM_TTL", "x")]).is_err());
+    }
+}

@@ -1,0 +1,422 @@
+//! One command on one room, from end to end: load it, let a rule decide, write what changed, and after the commit tell
+//! those whom it concerns.
+//!
+//! This is the only way a room changes. The rule runs on the writer thread, between the load and the write, so that no
+//! two commands can ever decide on the same state.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tt_proto::event::Event;
+use tt_proto::hello::{Anchor, Identity};
+use tt_proto::policy::Policy;
+use tt_proto::room::Liveness;
+use tt_proto::turn::{Wait, WaitStatus};
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
+
+use crate::clock::Clock;
+use crate::hub::Hub;
+use crate::liveness::Watch;
+use crate::stick::resolution::{Resolution, World, resolve};
+use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
+use crate::store::rooms::Live;
+use crate::store::{Store, idempotency, rooms};
+
+/// Presence is written behind at most this often, and a crash costs nobody more than this.
+const WRITE_BEHIND: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone)]
+pub struct Rooms(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    hub: Hub,
+    clock: Clock,
+    watch: Watch,
+    policy: Policy,
+}
+
+/// What a command left to be told once it is committed.
+#[derive(Debug)]
+struct Aftermath {
+    room_id: RoomId,
+    told: Vec<(AgentId, Wait)>,
+    deadline: Option<Timestamp>,
+    events: Vec<Event>,
+}
+
+/// Who commands, and the key under which a repeated command is recognised.
+#[derive(Debug, Clone)]
+pub struct Commander {
+    pub identity: Identity,
+    pub idempotency_key: Option<String>,
+}
+
+impl Rooms {
+    pub fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Self {
+        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy }))
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    pub fn hub(&self) -> &Hub {
+        &self.0.hub
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Notes a sign of life. Costs no disk.
+    pub fn seen(&self, agent: &AgentId) {
+        self.0.hub.presence.seen(agent, self.0.clock.now());
+    }
+
+    /// Runs a member's command. `rule` decides and may make the command's grant; `answer` makes the reply of what it
+    /// decided, the room as it is then, and the events that were appended.
+    pub async fn command<X, T>(
+        &self,
+        room_id: &RoomId,
+        by: Commander,
+        rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error> + Send + 'static,
+        answer: impl FnOnce(X, &Room, &[Event]) -> T + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let (this, room_id) = (self.clone(), room_id.clone());
+        self.write(move |connection, aftermath| {
+            let wall = this.0.clock.wall();
+            let Commander { identity, idempotency_key } = by;
+            idempotency::once(connection, &identity.agent_id, idempotency_key.as_deref(), wall, || {
+                this.execute(connection, &room_id, Some(&identity), aftermath, rule, answer)
+            })
+        })
+        .await
+    }
+
+    /// Runs a command that no member gave: time passed, or a process ended.
+    async fn happen(
+        &self,
+        room_id: &RoomId,
+        rule: impl FnOnce(&mut Room, &Moment) + Send + 'static,
+    ) -> Result<(), Error> {
+        let (this, room_id) = (self.clone(), room_id.clone());
+        self.write(move |connection, aftermath| {
+            let rule = |room: &mut Room, moment: &Moment, _: &Connection| {
+                rule(room, moment);
+                Ok(((), None))
+            };
+            this.execute(connection, &room_id, None, aftermath, rule, |(), _, _| ())
+        })
+        .await
+    }
+
+    /// Makes the caller a member of the room its path belongs to, creating that room if there is none.
+    pub async fn join<T>(
+        &self,
+        by: Commander,
+        place: PathFacts,
+        force_new: bool,
+        display_name: Option<String>,
+        answer: impl FnOnce(Resolution, &Room, &[Event], &Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let this = self.clone();
+        self.write(move |connection, aftermath| {
+            let wall = this.0.clock.wall();
+            let Commander { identity, idempotency_key } = by;
+            idempotency::once(connection, &identity.agent_id, idempotency_key.as_deref(), wall, || {
+                let resolution = place.resolve(connection, force_new);
+                let room_id = match rooms::at_path(connection, &resolution.path)? {
+                    Some(room_id) => room_id,
+                    None => rooms::create(connection, &resolution.path.to_string_lossy(), wall)?,
+                };
+                let rule = |room: &mut Room, moment: &Moment, _: &Connection| {
+                    membership::join(room, &identity, display_name.as_deref(), moment)?;
+                    Ok(((), None))
+                };
+                let answer = |(), room: &Room, events: &[Event]| answer(resolution, room, events, connection);
+                this.execute(connection, &room_id, None, aftermath, rule, answer)?
+            })
+        })
+        .await
+    }
+
+    /// Load, decide, write. On the writer thread.
+    fn execute<X, T>(
+        &self,
+        connection: &Connection,
+        room_id: &RoomId,
+        caller: Option<&Identity>,
+        aftermath: &mut Option<Aftermath>,
+        rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error>,
+        answer: impl FnOnce(X, &Room, &[Event]) -> T,
+    ) -> Result<T, Error> {
+        let inner = &self.0;
+        let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
+        let before = rooms::load(connection, room_id, self)?;
+        let mut room = before.clone();
+        if let Some(caller) = caller.filter(|caller| membership::returns(&room, &caller.agent_id)) {
+            membership::join(&mut room, caller, None, &moment)?;
+        }
+        let (decided, grant) = rule(&mut room, &moment, connection)?;
+        let grant = grant.or_else(|| turn::settle(&mut room, &moment));
+        let events = rooms::save(connection, &before, &room, inner.clock.wall())?;
+        let reply = answer(decided, &room, &events);
+        *aftermath = Some(Aftermath::of(self, &before, &room, events, grant.as_ref(), moment.now));
+        Ok(reply)
+    }
+
+    /// Runs a write and, once it is committed, tells the hub what came of it. Commits are told in their order.
+    async fn write<T, F>(&self, command: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection, &mut Option<Aftermath>) -> Result<T, Error> + Send + 'static,
+    {
+        let this = self.clone();
+        let command = move |connection: &Connection| {
+            let mut aftermath = None;
+            command(connection, &mut aftermath).map(|answer| (answer, aftermath))
+        };
+        let after = move |(_, aftermath): &mut (T, Option<Aftermath>)| {
+            if let Some(aftermath) = aftermath.take() {
+                this.publish(aftermath);
+            }
+        };
+        self.0.store.write_then(command, after).await.map(|(answer, _)| answer)
+    }
+
+    fn publish(&self, aftermath: Aftermath) {
+        let hub = &self.0.hub;
+        hub.deadlines.set(&aftermath.room_id, aftermath.deadline);
+        for (agent, answer) in aftermath.told {
+            hub.waiters.tell(&aftermath.room_id, &agent, answer);
+        }
+        tracing::trace!(room_id = %aftermath.room_id, events = aftermath.events.len(), "committed");
+    }
+
+    /// Looks at a room without changing it, as it is after the last commit.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        room_id: &RoomId,
+        view: impl FnOnce(&Room, &Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (this, room_id) = (self.clone(), room_id.clone());
+        self.0.store.read(move |connection| view(&rooms::load(connection, &room_id, &this)?, connection)).await
+    }
+
+    /// Keeps the promises that time makes: deadlines, exits of processes, presence written behind. Never returns.
+    pub async fn run(self, mut exits: UnboundedReceiver<Anchor>) {
+        let deadlines = async {
+            loop {
+                for room_id in self.0.hub.deadlines.next(&self.0.clock).await {
+                    self.tick(&room_id).await;
+                }
+            }
+        };
+        let exits = async {
+            while let Some(anchor) = exits.recv().await {
+                self.process_ended(anchor).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let write_behind = async {
+            loop {
+                self.0.hub.presence.changed().await;
+                tokio::time::sleep(WRITE_BEHIND).await;
+                self.write_presence().await;
+            }
+        };
+        let catch_up = async {
+            self.catch_up().await;
+            std::future::pending::<()>().await;
+        };
+        tokio::join!(deadlines, exits, write_behind, catch_up);
+    }
+
+    /// What happened while no daemon ran: processes that ended, deadlines that passed, rooms nobody came back to.
+    async fn catch_up(&self) {
+        let wall = self.0.clock.wall();
+        let stale = wall - self.0.policy.idle_room_ttl;
+        let found = self.0.store.read(move |connection| {
+            let mut rooms_of: Vec<RoomId> = rooms::anchored(connection)?.into_iter().map(|(room, _)| room).collect();
+            rooms_of.extend(rooms::engaged(connection)?);
+            rooms_of.sort();
+            rooms_of.dedup();
+            Ok((rooms_of, rooms::untouched_since(connection, stale)?))
+        });
+        match found.await {
+            Ok((members, untouched)) => {
+                for room_id in members {
+                    self.tick(&room_id).await;
+                }
+                for room_id in untouched {
+                    self.purge(room_id).await;
+                }
+            }
+            Err(e) => tracing::error!("catching up: {e}"),
+        }
+        let forget = self.0.store.write(move |connection| idempotency::forget(connection, wall));
+        log_failure("forgetting old answers", forget.await);
+    }
+
+    async fn tick(&self, room_id: &RoomId) {
+        let rule = |room: &mut Room, moment: &Moment| {
+            membership::processes_exited(room);
+            turn::tick(room, moment);
+        };
+        log_failure("a deadline", self.happen(room_id, rule).await);
+    }
+
+    async fn process_ended(&self, anchor: Anchor) {
+        let found = self.0.store.read(move |connection| rooms::of_process(connection, &anchor)).await;
+        for room_id in found.inspect_err(|e| tracing::error!("the end of a process: {e}")).unwrap_or_default() {
+            let rule = |room: &mut Room, _: &Moment| membership::processes_exited(room);
+            log_failure("the end of a process", self.happen(&room_id, rule).await);
+        }
+    }
+
+    /// Takes away a room that has been left alone, if truly nobody is in it.
+    async fn purge(&self, room_id: RoomId) {
+        let rule = |room: &mut Room, _: &Moment| membership::purge(room);
+        log_failure("purging a room", self.happen(&room_id, rule).await);
+    }
+
+    /// Writes down who was seen when.
+    pub async fn write_presence(&self) {
+        let unwritten = self.0.hub.presence.take_unwritten();
+        let wall = self.0.clock.wall();
+        let write = self.0.store.write(move |connection| {
+            idempotency::forget(connection, wall)?;
+            rooms::write_presence(connection, &unwritten.seen, &unwritten.waited)
+        });
+        log_failure("writing presence", write.await);
+    }
+
+    /// Whether somebody who is there holds the stick somewhere, or has it reserved.
+    pub async fn anyone_holds(&self) -> bool {
+        let this = self.clone();
+        let held = self.0.store.read(move |connection| {
+            for room_id in rooms::engaged(connection)? {
+                let room = rooms::load(connection, &room_id, &this)?;
+                if room.held_by().is_some_and(|member| member.liveness != Liveness::Gone) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        });
+        held.await.unwrap_or(true)
+    }
+}
+
+fn log_failure(what: &str, result: Result<(), Error>) {
+    match result {
+        // A room that went away in the meantime has no deadlines.
+        Err(e) if e.code != ErrorCode::RoomNotFound => tracing::error!("{what}: {e}"),
+        Ok(()) | Err(_) => {}
+    }
+}
+
+impl Aftermath {
+    fn of(
+        rooms: &Rooms,
+        before: &Room,
+        after: &Room,
+        events: Vec<Event>,
+        grant: Option<&Grant>,
+        now: Timestamp,
+    ) -> Self {
+        let answer = |agent: &AgentId| match grant {
+            _ if after.deleted => Some(Wait::ended(WaitStatus::Removed, after.turn_id)),
+            Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
+            _ => turn::standing(after, agent, now),
+        };
+        let waiting = before.members.iter().filter(|m| m.waiting != Waiting::No);
+        let told = waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?)));
+        let told = told.map(|(agent, wait)| (agent, for_people(wait, &rooms.0.clock))).collect();
+        let deadline = if after.deleted { None } else { after.next_deadline(now) };
+        Self { room_id: after.room_id.clone(), told, deadline, events }
+    }
+}
+
+/// Deadlines leave the daemon as times of day.
+pub fn for_people(mut wait: Wait, clock: &Clock) -> Wait {
+    wait.lease_expires_at = wait.lease_expires_at.map(|at| clock.to_wall(at));
+    wait
+}
+
+impl Live for Rooms {
+    fn waiting(&self, room_id: &RoomId, agent_id: &AgentId) -> Waiting {
+        self.0.hub.waiters.waiting(room_id, agent_id)
+    }
+
+    fn last_seen(&self, agent_id: &AgentId) -> Option<Timestamp> {
+        self.0.hub.presence.last_seen(agent_id)
+    }
+
+    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<Timestamp> {
+        self.0.hub.presence.last_wait(room_id, agent_id)
+    }
+
+    fn liveness(&self, anchor: &Anchor) -> Liveness {
+        self.0.watch.liveness(anchor)
+    }
+
+    fn doubt(&self) -> Duration {
+        WRITE_BEHIND
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+}
+
+/// What the disk says about a path, gathered before the rule is asked.
+#[derive(Debug, Clone)]
+pub struct PathFacts {
+    pub dir: std::path::PathBuf,
+    pub home: Option<std::path::PathBuf>,
+    pub git_tops: Vec<std::path::PathBuf>,
+    pub marked: Vec<std::path::PathBuf>,
+}
+
+impl PathFacts {
+    /// The room this path belongs to, given the rooms there are.
+    pub fn resolve(&self, connection: &Connection, force_new: bool) -> Resolution {
+        resolve(&self.dir, force_new, &KnownWorld { facts: self, connection })
+    }
+}
+
+struct KnownWorld<'a> {
+    facts: &'a PathFacts,
+    connection: &'a Connection,
+}
+
+impl World for KnownWorld<'_> {
+    fn home(&self) -> Option<&Path> {
+        self.facts.home.as_deref()
+    }
+
+    fn is_git_top(&self, dir: &Path) -> bool {
+        self.facts.git_tops.iter().any(|d| d == dir)
+    }
+
+    fn has_marker(&self, dir: &Path) -> bool {
+        self.facts.marked.iter().any(|d| d == dir)
+    }
+
+    fn room_exists(&self, dir: &Path) -> bool {
+        rooms::at_path(self.connection, dir).is_ok_and(|room| room.is_some())
+    }
+}

@@ -1,0 +1,240 @@
+//! `join_path`, `leave_room`, `kick_member`, `list_rooms`, `get_room_state`, `set_room_policy`, `get_room_events`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jsonrpsee::Extensions;
+use jsonrpsee::core::async_trait;
+use tt_proto::api::RoomApiServer;
+use tt_proto::event::Events;
+use tt_proto::handoff::Handoff;
+use tt_proto::policy::PolicyOverrides;
+use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, RoomPolicy, RoomState, Rooms};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+
+use super::{Call, Shared, view};
+use crate::rooms::PathFacts;
+use crate::stick::resolution::MARKERS;
+use crate::stick::{Room, membership};
+use crate::store::{events, rooms};
+
+/// A page of the log is this long unless asked otherwise, and never longer than the second.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1000;
+
+/// No path people use is longer.
+const MAX_PATH_BYTES: usize = 4096;
+
+pub(super) struct RoomMethods(pub(super) Arc<Shared>);
+
+#[async_trait]
+impl RoomApiServer for RoomMethods {
+    async fn join_path(
+        &self,
+        extensions: &Extensions,
+        context_path: String,
+        force_new: Option<bool>,
+        display_name: Option<String>,
+        idempotency_key: Option<String>,
+    ) -> Result<Joined, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
+        let place = self.place(&call, &context_path).await?;
+        let clock = self.0.rooms.clock().clone();
+        let agent_id = by.identity.agent_id.clone();
+        self.0
+            .rooms
+            .join(by, place, force_new.unwrap_or(false), display_name, move |resolution, room, _, connection| {
+                Ok(Joined {
+                    room_id: room.room_id.clone(),
+                    canonical_path: room.canonical_path.clone(),
+                    requested_path: context_path,
+                    workspace_root: resolution.workspace_root.display().to_string(),
+                    joined_existing_room: resolution.exists,
+                    cursor_event_seq: events::newest(connection, &room.room_id)?,
+                    warning: resolution.warning,
+                    members: view::members(room, &clock),
+                    policy: room.policy.clone(),
+                    room_state: view::room(room, &agent_id, rooms::updated_at(connection, &room.room_id)?, &clock),
+                    handoff_template: Handoff::template(),
+                    agent_id,
+                })
+            })
+            .await
+    }
+
+    async fn leave_room(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        idempotency_key: Option<String>,
+    ) -> Result<Left, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let agent = by.identity.agent_id.clone();
+        let rule = move |room: &mut Room, _: &_, _: &_| Ok((membership::leave(room, &agent)?, None));
+        let answer = |_, room: &Room, _: &_| Left {
+            status: if room.deleted { Departure::RoomDeleted } else { Departure::Left },
+            room_id: room.room_id.clone(),
+            canonical_path: room.canonical_path.clone(),
+            remaining_members: active(room),
+        };
+        self.0.rooms.command(&room_id, by, rule, answer).await
+    }
+
+    async fn kick_member(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        target_agent_id: AgentId,
+        force: Option<bool>,
+        reason: Option<String>,
+        idempotency_key: Option<String>,
+    ) -> Result<Kicked, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let (agent, target) = (by.identity.agent_id.clone(), target_agent_id.clone());
+        let force = force.unwrap_or(false);
+        let rule = move |room: &mut Room, moment: &_, _: &_| {
+            Ok((membership::kick(room, &agent, &target, force, reason.as_deref(), moment)?, None))
+        };
+        let answer = move |removed: membership::Removed, room: &Room, _: &_| Kicked {
+            status: if room.deleted { Departure::RoomDeleted } else { Departure::Kicked },
+            kicked_agent_id: target_agent_id,
+            remaining_members: active(room),
+            target_was_owner: removed.was_owner,
+            target_was_reserved_for: removed.was_reserved_for,
+        };
+        self.0.rooms.command(&room_id, by, rule, answer).await
+    }
+
+    async fn list_rooms(&self, extensions: &Extensions, context_path: Option<String>) -> Result<Rooms, Error> {
+        let call = Call::of(extensions)?;
+        self.0.rooms.seen(&call.identity()?.agent_id);
+        let place = match context_path {
+            Some(path) => Some(self.place(&call, &path).await?),
+            None => None,
+        };
+        let list = self.0.rooms.store().read(move |connection| {
+            let mut all = rooms::list(connection)?;
+            if let Some(place) = place {
+                let path = place.resolve(connection, false).path;
+                all.retain(|room| Path::new(&room.canonical_path) == path);
+            }
+            Ok(all)
+        });
+        Ok(Rooms { rooms: list.await? })
+    }
+
+    async fn get_room_state(&self, extensions: &Extensions, room_id: RoomId) -> Result<RoomState, Error> {
+        let call = Call::of(extensions)?;
+        let viewer = call.identity()?.agent_id.clone();
+        self.0.rooms.seen(&viewer);
+        let clock = self.0.rooms.clock().clone();
+        let look = self.0.rooms.look(&room_id, move |room, connection| {
+            let updated_at = rooms::updated_at(connection, &room.room_id)?;
+            Ok(RoomState {
+                room: view::room(room, &viewer, updated_at, &clock),
+                members: view::members(room, &clock),
+                pending_handoff: room.pending_handoff.as_ref().map(|held| held.handoff.clone()),
+                current_handoff: room.current_handoff.as_ref().map(|held| held.handoff.clone()),
+                takeover: view::takeover(room, &clock),
+                cursor_event_seq: events::newest(connection, &room.room_id)?,
+            })
+        });
+        look.await
+    }
+
+    async fn set_room_policy(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        policy: PolicyOverrides,
+        idempotency_key: Option<String>,
+    ) -> Result<RoomPolicy, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let agent = by.identity.agent_id.clone();
+        let rule = move |room: &mut Room, _: &_, connection: &_| {
+            room.open()?;
+            room.active_member(&agent)?;
+            let merged = policy.merged_over(&rooms::policy_overrides(connection, &room.room_id)?);
+            rooms::set_policy(connection, &room.room_id, &merged)?;
+            room.policy = policy.over(&room.policy);
+            Ok(((), None))
+        };
+        let answer = |(), room: &Room, _: &_| RoomPolicy { room_id: room.room_id.clone(), policy: room.policy.clone() };
+        self.0.rooms.command(&room_id, by, rule, answer).await
+    }
+
+    async fn get_room_events(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+    ) -> Result<Events, Error> {
+        let call = Call::of(extensions)?;
+        call.identity()?;
+        let cursor = after_event_seq.unwrap_or(0);
+        if cursor < 0 {
+            return Err(Error::new(ErrorCode::InvalidCursor, "after_event_seq is negative"));
+        }
+        let limit = limit.unwrap_or(PAGE).min(MAX_PAGE);
+        let page = self
+            .0
+            .rooms
+            .look(&room_id, move |room, connection| events::after(connection, &room.room_id, cursor, limit));
+        let page = page.await?;
+        Ok(Events { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
+    }
+}
+
+fn active(room: &Room) -> usize {
+    room.members.iter().filter(|m| m.status == MemberStatus::Active).count()
+}
+
+/// A display name is one line people can type.
+fn checked_name(name: &str) -> Result<String, Error> {
+    let name = name.trim();
+    if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+        return Err(Error::new(ErrorCode::InvalidInput, "a display name has 1 to 64 bytes and no control characters"));
+    }
+    Ok(name.to_owned())
+}
+
+impl RoomMethods {
+    /// Looks at the disk around a path: a file means its directory, and symlinks are resolved.
+    async fn place(&self, call: &Call, path: &str) -> Result<PathFacts, Error> {
+        let invalid = |what: String| {
+            Error::new(ErrorCode::InvalidInput, what).hint("give the path of an existing directory or file")
+        };
+        if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
+            return Err(invalid("that is not a usable path".into()));
+        }
+        let mut asked = PathBuf::from(path);
+        if asked.is_relative() {
+            let cwd = call.session()?.cwd.clone();
+            asked =
+                cwd.ok_or_else(|| invalid("a relative path needs the caller's working directory".into()))?.join(asked);
+        }
+        let home = self.0.options.home.clone();
+        let look = tokio::task::spawn_blocking(move || {
+            let found =
+                asked.canonicalize().map_err(|e| invalid(format!("{} cannot be used: {e}", asked.display())))?;
+            let dir = if found.is_dir() { found } else { found.parent().unwrap_or(Path::new("/")).to_owned() };
+            if dir.to_str().is_none() {
+                return Err(invalid(format!("{} is not UTF-8", dir.display())));
+            }
+            let keep = |test: &dyn Fn(&Path) -> bool| dir.ancestors().filter(|d| test(d)).map(Path::to_owned).collect();
+            Ok(PathFacts {
+                git_tops: keep(&|d| d.join(".git").exists()),
+                marked: keep(&|d| MARKERS.iter().any(|marker| d.join(marker).exists())),
+                home: home.and_then(|home| home.canonicalize().ok()),
+                dir,
+            })
+        });
+        look.await.map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))?
+    }
+}

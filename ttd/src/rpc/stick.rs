@@ -1,0 +1,182 @@
+//! `wait_for_turn`, `heartbeat`, `release_stick`, `pass_stick`, `takeover_stick`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonrpsee::Extensions;
+use jsonrpsee::core::async_trait;
+use tt_proto::api::StickApiServer;
+use tt_proto::event::{Event, EventType};
+use tt_proto::handoff::Verbatim;
+use tt_proto::turn::{Heartbeat, HeartbeatStatus, Relinquished, RelinquishedStatus, TakenOver, Wait, WaitStatus};
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
+
+use super::{Call, Shared};
+use crate::rooms::for_people;
+use crate::stick::{Room, Waiting, takeover, turn};
+
+pub(super) struct StickMethods(pub(super) Arc<Shared>);
+
+#[async_trait]
+impl StickApiServer for StickMethods {
+    async fn wait_for_turn(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        max_wait_ms: Option<u64>,
+        park: Option<bool>,
+        claim: Option<bool>,
+    ) -> Result<Wait, Error> {
+        let call = Call::of(extensions)?;
+        let shared = &self.0;
+        let (rooms, hub) = (&shared.rooms, shared.rooms.hub());
+        let by = shared.commander(&call, None)?;
+        let agent = by.identity.agent_id.clone();
+        let waiting = match (park.unwrap_or(false), claim.unwrap_or(false)) {
+            (true, true) => {
+                return Err(Error::new(ErrorCode::InvalidInput, "a wait either parks or claims, not both"));
+            }
+            (true, false) => Waiting::Parked,
+            (false, alone) => Waiting::Listening { alone },
+        };
+        let mut stop = shared.stop.subscribe();
+        // The place comes first: from then on whatever happens in the room is told here, this wait's own claim included.
+        let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid)?;
+        hub.presence.waited(&room_id, &agent, rooms.clock().now());
+        let rule = {
+            let agent = agent.clone();
+            move |room: &mut Room, moment: &_, _: &_| {
+                Ok((room.policy.wait_max, turn::wait(room, &agent, waiting, moment)?))
+            }
+        };
+        let longest = rooms.command(&room_id, by.clone(), rule, |longest, _, _| longest).await?;
+        let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
+        let told = tokio::select! {
+            biased;
+            told = &mut place.told => told.ok(),
+            _ = stop.wait_for(|stop| *stop) => return Err(leaving()),
+            () = tokio::time::sleep(patience), if !patience.is_zero() => None,
+            () = std::future::ready(()), if patience.is_zero() => None,
+        };
+        drop(place);
+        hub.presence.waited(&room_id, &agent, rooms.clock().now());
+        match told {
+            Some(told) => Ok(told),
+            // A grant may have been on its way when the patience ran out: whoever asks last asks the writer.
+            None => {
+                let clock = rooms.clock().clone();
+                let answer = move |(), room: &Room, _: &_| {
+                    let standing = turn::standing(room, &agent, clock.now());
+                    for_people(standing.unwrap_or_else(|| Wait::ended(WaitStatus::NotYet, room.turn_id)), &clock)
+                };
+                rooms.command(&room_id, by, |_, _, _| Ok(((), None)), answer).await
+            }
+        }
+    }
+
+    async fn heartbeat(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        lease_id: LeaseId,
+        expected_turn_id: i64,
+    ) -> Result<Heartbeat, Error> {
+        let call = Call::of(extensions)?;
+        let rooms = &self.0.rooms;
+        let agent = call.identity()?.agent_id.clone();
+        rooms.seen(&agent);
+        let clock = rooms.clock().clone();
+        let look = rooms.look(&room_id, move |room, _| {
+            turn::check_authority(room, &agent, &lease_id, expected_turn_id)?;
+            let end = room.lease_end().unwrap_or_else(|| clock.now());
+            Ok(Heartbeat { status: HeartbeatStatus::Ok, lease_expires_at: clock.to_wall(end) })
+        });
+        look.await
+    }
+
+    async fn release_stick(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        lease_id: LeaseId,
+        expected_turn_id: i64,
+        handoff: Verbatim,
+        idempotency_key: Option<String>,
+    ) -> Result<Relinquished, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let agent = by.identity.agent_id.clone();
+        let rule = move |room: &mut Room, moment: &_, _: &_| {
+            Ok(((), turn::release(room, &agent, &lease_id, expected_turn_id, &handoff, moment)?))
+        };
+        let answer =
+            |(), _: &Room, events: &[Event]| relinquished(RelinquishedStatus::Released, EventType::Release, events);
+        self.0.rooms.command(&room_id, by, rule, answer).await
+    }
+
+    async fn pass_stick(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        lease_id: LeaseId,
+        expected_turn_id: i64,
+        to_agent_id: AgentId,
+        handoff: Verbatim,
+        idempotency_key: Option<String>,
+    ) -> Result<Relinquished, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let agent = by.identity.agent_id.clone();
+        let rule = move |room: &mut Room, moment: &_, _: &_| {
+            Ok(((), turn::pass(room, &agent, &lease_id, expected_turn_id, &to_agent_id, &handoff, moment)?))
+        };
+        let answer = |(), _: &Room, events: &[Event]| relinquished(RelinquishedStatus::Passed, EventType::Pass, events);
+        self.0.rooms.command(&room_id, by, rule, answer).await
+    }
+
+    async fn takeover_stick(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        expected_turn_id: i64,
+        reason: String,
+        operator_override: Option<bool>,
+        idempotency_key: Option<String>,
+    ) -> Result<TakenOver, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let agent = by.identity.agent_id.clone();
+        let operator = operator_override.unwrap_or(false);
+        let clock = self.0.rooms.clock().clone();
+        let rule = move |room: &mut Room, moment: &_, _: &_| {
+            Ok((takeover::take(room, &agent, expected_turn_id, &reason, operator, moment)?, None))
+        };
+        let answer = move |taken: takeover::Takeover, room: &Room, _: &_| {
+            let mine = turn::your_turn(room, tt_proto::turn::ClaimReason::AlreadyOwner);
+            TakenOver {
+                status: WaitStatus::YourTurn,
+                turn_id: room.turn_id,
+                lease_id: mine.lease_id.unwrap_or_else(LeaseId::fresh),
+                lease_expires_at: clock.to_wall(mine.lease_expires_at.unwrap_or_else(|| clock.now())),
+                revoked_agent_id: taken.revoked,
+                reason: taken.reason,
+            }
+        };
+        self.0.rooms.command(&room_id, by, rule, answer).await
+    }
+}
+
+/// What became of a stick that was given away, read off the event that says so.
+fn relinquished(status: RelinquishedStatus, event_type: EventType, events: &[Event]) -> Relinquished {
+    let event = events.iter().find(|event| event.event_type == event_type);
+    Relinquished {
+        status,
+        reserved_for: event.and_then(|event| event.to_agent_id.clone()),
+        event_seq: event.map_or(0, |event| event.event_seq),
+    }
+}
+
+fn leaving() -> Error {
+    Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping")
+        .hint("wait again; the next call starts a new one")
+}

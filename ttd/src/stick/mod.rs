@@ -1,0 +1,234 @@
+//! The rules of the stick: pure functions over plain data, `(room, command, now) -> decision`.
+//!
+//! A command changes the [`Room`] it is given and appends what happened to [`Room::events`]; a refusal is an error and
+//! the changed room is thrown away. No SQL, no clock, no process and no socket here: what the rules need to know of the
+//! world outside stands in the room.
+
+pub mod fairness;
+pub mod membership;
+pub mod notes;
+pub mod resolution;
+pub mod takeover;
+pub mod turn;
+
+use tt_proto::event::EventType;
+use tt_proto::handoff::Verbatim;
+use tt_proto::hello::Anchor;
+use tt_proto::policy::Policy;
+use tt_proto::room::{DerivedState, Liveness, MemberStatus, StickState};
+use tt_proto::turn::ClaimReason;
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
+
+/// Everything a rule may look at, and change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Room {
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub state: StickState,
+    pub turn_id: i64,
+    pub owner: Option<AgentId>,
+    pub lease_id: Option<LeaseId>,
+    /// As granted. Any later activity of the holder extends it; see [`Room::lease_end`].
+    pub lease_expires_at: Option<Timestamp>,
+    pub reserved_for: Option<AgentId>,
+    pub claim_expires_at: Option<Timestamp>,
+    /// Whether the log already says that the reservation ran out.
+    pub reservation_expired: bool,
+    pub pending_handoff: Option<HeldHandoff>,
+    pub current_handoff: Option<HeldHandoff>,
+    /// Who gave the stick away last, and when: the start of the grace window.
+    pub released_by: Option<AgentId>,
+    pub released_at: Option<Timestamp>,
+    /// The ordinal of the last holder, from which the sequence goes on.
+    pub sequence_index: i64,
+    pub members: Vec<Member>,
+    pub policy: Policy,
+    /// What this command adds to the log.
+    pub events: Vec<EventDraft>,
+    /// The last active member left: the room goes with it.
+    pub deleted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    pub agent_id: AgentId,
+    pub ordinal: i64,
+    pub status: MemberStatus,
+    pub display_name: String,
+    pub harness: Option<String>,
+    pub session_id: Option<String>,
+    pub found_by: Option<String>,
+    pub anchor: Option<Anchor>,
+    pub liveness: Liveness,
+    pub joined_at: Timestamp,
+    pub last_seen_at: Timestamp,
+    pub last_wait_at: Option<Timestamp>,
+    /// The newest turn it held; none when it never did.
+    pub last_held_turn: Option<i64>,
+    pub waiting: Waiting,
+}
+
+/// Whether a member is in a wait at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    No,
+    /// Listed, but to be granted nothing.
+    Parked,
+    /// Takes the stick when it may. `alone`: even when nobody else is there.
+    Listening {
+        alone: bool,
+    },
+}
+
+/// A handoff and the event that holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldHandoff {
+    pub at: HandoffAt,
+    pub from: AgentId,
+    /// How it was given: by a pass, or by a release.
+    pub passed: bool,
+    pub handoff: Verbatim,
+}
+
+/// Where a handoff stands in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandoffAt {
+    Stored(i64),
+    /// In the event of this index among those this command adds.
+    Draft(usize),
+}
+
+/// An event before the store gave it a number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventDraft {
+    pub event_type: EventType,
+    pub turn_id: Option<i64>,
+    pub from: Option<AgentId>,
+    pub to: Option<AgentId>,
+    pub handoff: Option<Verbatim>,
+    pub reason: Option<String>,
+    pub payload: Option<Verbatim>,
+}
+
+impl EventDraft {
+    pub fn new(event_type: EventType, turn_id: i64, from: &AgentId) -> Self {
+        Self {
+            event_type,
+            turn_id: Some(turn_id),
+            from: Some(from.clone()),
+            to: None,
+            handoff: None,
+            reason: None,
+            payload: None,
+        }
+    }
+}
+
+/// What a command is given besides the room.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    pub now: Timestamp,
+    /// Used for the one grant a command can make.
+    pub fresh_lease: LeaseId,
+}
+
+/// A grant, as the member it was made to is told of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    pub agent_id: AgentId,
+    pub reason: ClaimReason,
+}
+
+impl Room {
+    pub fn member(&self, agent_id: &AgentId) -> Option<&Member> {
+        self.members.iter().find(|m| m.agent_id == *agent_id)
+    }
+
+    pub fn member_mut(&mut self, agent_id: &AgentId) -> Option<&mut Member> {
+        self.members.iter_mut().find(|m| m.agent_id == *agent_id)
+    }
+
+    /// The caller as a member who counts, or the refusal it gets.
+    pub fn active_member(&self, agent_id: &AgentId) -> Result<&Member, Error> {
+        self.member(agent_id).filter(|m| m.status == MemberStatus::Active).ok_or_else(|| {
+            Error::new(ErrorCode::UnknownMember, format!("{agent_id} is not a member of this room"))
+                .detail("room_id", self.room_id.as_str())
+                .detail("agent_id", agent_id.as_str())
+        })
+    }
+
+    pub fn open(&self) -> Result<(), Error> {
+        if self.state == StickState::Closed {
+            return Err(
+                Error::new(ErrorCode::RoomClosed, "this room is closed").detail("room_id", self.room_id.as_str())
+            );
+        }
+        Ok(())
+    }
+
+    pub fn present(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| m.is_present())
+    }
+
+    /// Whether anybody but these is there.
+    pub fn anyone_but(&self, not: &[&AgentId]) -> bool {
+        self.present().any(|m| !not.contains(&&m.agent_id))
+    }
+
+    /// When the current turn runs out: as granted, or later when its holder was active since.
+    pub fn lease_end(&self) -> Option<Timestamp> {
+        let granted = self.lease_expires_at?;
+        let owner = self.owner.as_ref().and_then(|owner| self.member(owner))?;
+        Some(granted.max(owner.last_seen_at + self.policy.owner_lease_ttl))
+    }
+
+    /// The holder or the one the stick is reserved for, as far as the room still knows them.
+    pub fn held_by(&self) -> Option<&Member> {
+        self.owner.as_ref().or(self.reserved_for.as_ref()).and_then(|agent| self.member(agent))
+    }
+
+    /// What a reader should know beyond the stored state.
+    pub fn derived_state(&self, now: Timestamp) -> Option<DerivedState> {
+        use tt_proto::turn::TakeoverReason as R;
+        match takeover::reason(self, now) {
+            Some(R::OwnerGone) => Some(DerivedState::OwnerGone),
+            Some(R::RecipientGone) => Some(DerivedState::RecipientGone),
+            Some(R::OwnerTimeout) => Some(DerivedState::StaleOwner),
+            Some(R::OwnerIdle) => Some(DerivedState::OwnerIdle),
+            Some(R::ClaimTimeout | R::OperatorOverride) | None => {
+                (self.state != StickState::Closed && self.present().next().is_none()).then_some(DerivedState::Dormant)
+            }
+        }
+    }
+
+    /// The next moment at which something changes by itself, for whoever waits.
+    pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        let waited_for = self.members.iter().any(|m| m.waiting != Waiting::No);
+        let grace = self.released_at.map(|at| at + self.policy.waiter_grace).filter(|_| self.state == StickState::Idle);
+        let claim = self.claim_expires_at.filter(|_| !self.reservation_expired || waited_for);
+        let idle =
+            self.owner.as_ref().and_then(|o| self.member(o)).map(|o| o.last_seen_at + self.policy.owner_activity_ttl);
+        let for_waiters = [grace, self.lease_end(), idle].into_iter().flatten().filter(|_| waited_for);
+        let expiry = self.members.iter().filter_map(|m| membership::expires_at(self, m));
+        for_waiters.chain(claim).chain(expiry).filter(|at| *at > now).min()
+    }
+}
+
+impl Member {
+    /// There, as far as anyone can tell.
+    pub fn is_present(&self) -> bool {
+        self.status == MemberStatus::Active && self.liveness != Liveness::Gone
+    }
+
+    pub fn is_listening(&self) -> bool {
+        matches!(self.waiting, Waiting::Listening { .. })
+    }
+
+    /// In a wait, or between two of them.
+    pub fn waits_again(&self, policy: &Policy, now: Timestamp) -> bool {
+        self.waiting != Waiting::No || self.last_wait_at.is_some_and(|at| at + policy.wait_max > now)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,0 +1,403 @@
+//! Rooms and members as rows: loaded whole for a rule, and written back where the rule changed them.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tt_proto::event::Event;
+use tt_proto::handoff::Verbatim;
+use tt_proto::hello::Anchor;
+use tt_proto::policy::{Policy, PolicyOverrides};
+use tt_proto::room::{Liveness, MemberStatus, RoomSummary, StickState};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId, Timestamp};
+
+use super::events;
+use super::query_failed;
+use crate::stick::{HandoffAt, HeldHandoff, Member, Room, Waiting};
+
+/// What is known of members but not stored: it changes too often, or only while the daemon runs.
+pub trait Live: Send + Sync {
+    fn waiting(&self, room_id: &RoomId, agent_id: &AgentId) -> Waiting;
+    /// The latest activity since the daemon started.
+    fn last_seen(&self, agent_id: &AgentId) -> Option<Timestamp>;
+    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<Timestamp>;
+    fn liveness(&self, anchor: &Anchor) -> Liveness;
+    /// How much later than stored a member may really have been seen.
+    fn doubt(&self) -> std::time::Duration;
+    fn policy(&self) -> &Policy;
+}
+
+pub fn not_found(room_id: &RoomId) -> Error {
+    Error::new(ErrorCode::RoomNotFound, "there is no such room").detail("room_id", room_id.as_str())
+}
+
+/// Loads a room with its members.
+pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Result<Room, Error> {
+    let mut room = connection
+        .prepare_cached(
+            "SELECT room_id, canonical_path, state, turn_id, owner, lease_id, lease_expires_at, reserved_for, claim_expires_at,
+               reservation_expired, released_by, released_at, sequence_index, policy_json, pending_handoff_event_seq,
+               current_handoff_event_seq
+             FROM path_rooms WHERE room_id = ?1",
+        )
+        .and_then(|mut statement| statement.query_row([room_id.as_str()], |row| room_row(row, live.policy())).optional())
+        .map_err(query_failed)?
+        .ok_or_else(|| not_found(room_id))?;
+    let (pending, current) = room.1;
+    room.0.pending_handoff = handoff(connection, pending)?;
+    room.0.current_handoff = handoff(connection, current)?;
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT agent_id, ordinal, status, display_name, harness, session_id, found_by, host_id, pid, process_started_at,
+               joined_at, last_seen_at, last_wait_at, last_held_turn
+             FROM room_members WHERE room_id = ?1 ORDER BY ordinal",
+        )
+        .map_err(query_failed)?;
+    let members =
+        statement.query_map([room_id.as_str()], |row| member_row(row, room_id, live)).map_err(query_failed)?;
+    room.0.members = members.collect::<Result<_, _>>().map_err(query_failed)?;
+    Ok(room.0)
+}
+
+type HandoffSeqs = (Option<i64>, Option<i64>);
+
+fn room_row(row: &Row<'_>, policy: &Policy) -> rusqlite::Result<(Room, HandoffSeqs)> {
+    let overrides: Option<String> = row.get(13)?;
+    let overrides: PolicyOverrides = overrides.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+    let room = Room {
+        room_id: row.get::<_, String>(0)?.into(),
+        canonical_path: row.get(1)?,
+        state: StickState::parse(&row.get::<_, String>(2)?).unwrap_or(StickState::Closed),
+        turn_id: row.get(3)?,
+        owner: agent(row, 4)?,
+        lease_id: row.get::<_, Option<String>>(5)?.map(Into::into),
+        lease_expires_at: time(row, 6)?,
+        reserved_for: agent(row, 7)?,
+        claim_expires_at: time(row, 8)?,
+        reservation_expired: row.get(9)?,
+        pending_handoff: None,
+        current_handoff: None,
+        released_by: agent(row, 10)?,
+        released_at: time(row, 11)?,
+        sequence_index: row.get(12)?,
+        members: Vec::new(),
+        policy: overrides.over(policy),
+        events: Vec::new(),
+        deleted: false,
+    };
+    Ok((room, (row.get(14)?, row.get(15)?)))
+}
+
+fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Result<Member> {
+    let agent_id = AgentId::trusted(row.get::<_, String>(0)?);
+    let (host, pid, started): (Option<String>, Option<u32>, Option<String>) = (row.get(7)?, row.get(8)?, row.get(9)?);
+    let anchor = pid.map(|pid| Anchor {
+        host_id: host.unwrap_or_default(),
+        pid,
+        process_started_at: started.unwrap_or_default(),
+    });
+    let stored_seen = time(row, 11)?.unwrap_or(Timestamp::from_millis(0));
+    let name: Option<String> = row.get(3)?;
+    Ok(Member {
+        ordinal: row.get(1)?,
+        status: MemberStatus::parse(&row.get::<_, String>(2)?),
+        display_name: name.unwrap_or_else(|| agent_id.as_str().split(':').next().unwrap_or_default().to_owned()),
+        harness: row.get(4)?,
+        session_id: row.get(5)?,
+        found_by: row.get(6)?,
+        liveness: anchor.as_ref().map_or(Liveness::Unknown, |anchor| live.liveness(anchor)),
+        anchor,
+        joined_at: time(row, 10)?.unwrap_or(Timestamp::from_millis(0)),
+        // What was not written behind when the daemon was killed counts in the member's favour.
+        last_seen_at: live.last_seen(&agent_id).unwrap_or(stored_seen + live.doubt()).max(stored_seen),
+        last_wait_at: live.last_wait(room_id, &agent_id).or(time(row, 12)?),
+        last_held_turn: row.get(13)?,
+        waiting: live.waiting(room_id, &agent_id),
+        agent_id,
+    })
+}
+
+fn handoff(connection: &Connection, event_seq: Option<i64>) -> Result<Option<HeldHandoff>, Error> {
+    let Some(event_seq) = event_seq else { return Ok(None) };
+    let event = events::get(connection, event_seq)?;
+    Ok(event.and_then(|event| {
+        Some(HeldHandoff {
+            at: HandoffAt::Stored(event_seq),
+            from: event.from_agent_id?,
+            passed: event.event_type == tt_proto::event::EventType::Pass,
+            handoff: event.handoff?,
+        })
+    }))
+}
+
+fn agent(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<AgentId>> {
+    Ok(row.get::<_, Option<String>>(column)?.map(AgentId::trusted))
+}
+
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<String>>(column)?.and_then(|text| Timestamp::parse(&text)))
+}
+
+/// Writes what a rule changed: its events, the room, the members. Times of presence alone are not worth a write.
+pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestamp) -> Result<Vec<Event>, Error> {
+    if after.deleted {
+        delete(connection, &after.room_id)?;
+        return Ok(Vec::new());
+    }
+    let mut appended = Vec::with_capacity(after.events.len());
+    for draft in &after.events {
+        appended.push(events::append(connection, &after.room_id, draft, wall)?);
+    }
+    save_room(connection, before, after, &appended, wall)?;
+    for member in &after.members {
+        let known = before.member(&member.agent_id);
+        if known.is_none_or(|known| worth_writing(known, member)) {
+            save_member(connection, &after.room_id, member).map_err(query_failed)?;
+        }
+    }
+    Ok(appended)
+}
+
+fn worth_writing(before: &Member, after: &Member) -> bool {
+    let lasting = |m: &Member| Member {
+        last_seen_at: Timestamp::from_millis(0),
+        last_wait_at: None,
+        waiting: Waiting::No,
+        liveness: Liveness::Unknown,
+        ..m.clone()
+    };
+    lasting(before) != lasting(after)
+}
+
+fn save_room(
+    connection: &Connection,
+    before: &Room,
+    after: &Room,
+    appended: &[Event],
+    wall: Timestamp,
+) -> Result<(), Error> {
+    let row = |room: &Room| Room { members: Vec::new(), events: Vec::new(), ..room.clone() };
+    if after.events.is_empty() && row(before) == row(after) {
+        return Ok(());
+    }
+    let seq = |held: &Option<HeldHandoff>| {
+        held.as_ref().map(|held| match held.at {
+            HandoffAt::Stored(seq) => seq,
+            HandoffAt::Draft(index) => appended[index].event_seq,
+        })
+    };
+    let text = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    let name = |agent: &Option<AgentId>| agent.as_ref().map(|a| a.as_str().to_owned());
+    let changed = connection
+        .prepare_cached(
+            "UPDATE path_rooms SET state = ?3, turn_id = ?4, owner = ?5, lease_id = ?6, lease_expires_at = ?7, reserved_for = ?8,
+               claim_expires_at = ?9, reservation_expired = ?10, released_by = ?11, released_at = ?12, sequence_index = ?13,
+               pending_handoff_event_seq = ?14, current_handoff_event_seq = ?15, updated_at = ?16
+             WHERE room_id = ?1 AND turn_id = ?2 AND lease_id IS ?17",
+        )
+        .and_then(|mut statement| {
+            statement.execute(params![
+                after.room_id.as_str(),
+                before.turn_id,
+                after.state.as_str(),
+                after.turn_id,
+                name(&after.owner),
+                after.lease_id.as_ref().map(|l| l.as_str()),
+                text(after.lease_expires_at),
+                name(&after.reserved_for),
+                text(after.claim_expires_at),
+                after.reservation_expired,
+                name(&after.released_by),
+                text(after.released_at),
+                after.sequence_index,
+                seq(&after.pending_handoff),
+                seq(&after.current_handoff),
+                wall.to_string(),
+                before.lease_id.as_ref().map(|l| l.as_str()),
+            ])
+        })
+        .map_err(query_failed)?;
+    if changed != 1 {
+        return Err(Error::new(ErrorCode::StorageUnavailable, "the room was changed by another program meanwhile")
+            .hint("try again"));
+    }
+    Ok(())
+}
+
+fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> rusqlite::Result<()> {
+    let anchor = member.anchor.as_ref();
+    connection
+        .prepare_cached(
+            "INSERT INTO room_members (room_id, agent_id, ordinal, status, display_name, harness, session_id, found_by, host_id,
+               pid, process_started_at, joined_at, last_seen_at, last_wait_at, last_held_turn)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+             ON CONFLICT (room_id, agent_id) DO UPDATE SET ordinal = ?3, status = ?4, display_name = ?5, harness = ?6,
+               session_id = ?7, found_by = ?8, host_id = ?9, pid = ?10, process_started_at = ?11, joined_at = ?12,
+               last_seen_at = ?13, last_wait_at = ?14, last_held_turn = ?15",
+        )?
+        .execute(params![
+            room_id.as_str(),
+            member.agent_id.as_str(),
+            member.ordinal,
+            member.status.as_str(),
+            member.display_name,
+            member.harness,
+            member.session_id,
+            member.found_by,
+            anchor.map(|a| a.host_id.as_str()),
+            anchor.map(|a| a.pid),
+            anchor.map(|a| a.process_started_at.as_str()),
+            member.joined_at.to_string(),
+            member.last_seen_at.to_string(),
+            member.last_wait_at.map(|at| at.to_string()),
+            member.last_held_turn,
+        ])?;
+    Ok(())
+}
+
+/// The room at exactly this path.
+pub fn at_path(connection: &Connection, path: &Path) -> Result<Option<RoomId>, Error> {
+    let Some(path) = path.to_str() else { return Ok(None) };
+    connection
+        .prepare_cached("SELECT room_id FROM path_rooms WHERE canonical_path = ?1")
+        .and_then(|mut s| s.query_row([path], |row| row.get::<_, String>(0)).optional())
+        .map(|id| id.map(Into::into))
+        .map_err(query_failed)
+}
+
+/// A new, idle room.
+pub fn create(connection: &Connection, path: &str, wall: Timestamp) -> Result<RoomId, Error> {
+    let room_id = RoomId::fresh();
+    connection
+        .execute(
+            "INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES (?1, ?2, 'idle', ?3)",
+            params![room_id.as_str(), path, wall.to_string()],
+        )
+        .map_err(query_failed)?;
+    Ok(room_id)
+}
+
+/// Takes a room away with all that belongs to it, whether or not the schema it came with cascades.
+pub fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
+    for table in ["notes", "room_events", "room_members", "path_rooms"] {
+        connection
+            .execute(&format!("DELETE FROM {table} WHERE room_id = ?1"), [room_id.as_str()])
+            .map_err(query_failed)?;
+    }
+    Ok(())
+}
+
+/// All rooms, or the one a path belongs to and those below it.
+pub fn list(connection: &Connection) -> Result<Vec<RoomSummary>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, updated_at,
+               (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active')
+             FROM path_rooms r ORDER BY canonical_path",
+        )
+        .map_err(query_failed)?;
+    let summary = |row: &Row<'_>| {
+        Ok(RoomSummary {
+            room_id: row.get::<_, String>(0)?.into(),
+            canonical_path: row.get(1)?,
+            state: StickState::parse(&row.get::<_, String>(2)?).unwrap_or(StickState::Closed),
+            owner: agent(row, 3)?,
+            reserved_for: agent(row, 4)?,
+            turn_id: row.get(5)?,
+            members: row.get(7)?,
+            updated_at: time(row, 6)?.unwrap_or(Timestamp::from_millis(0)),
+        })
+    };
+    statement.query_map([], summary).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// When the row was last written.
+pub fn updated_at(connection: &Connection, room_id: &RoomId) -> Result<Timestamp, Error> {
+    let at = |row: &Row<'_>| time(row, 0);
+    let at = connection.query_row("SELECT updated_at FROM path_rooms WHERE room_id = ?1", [room_id.as_str()], at);
+    Ok(at.map_err(query_failed)?.unwrap_or(Timestamp::from_millis(0)))
+}
+
+/// The rooms in which some active member lives in a process, and those members' anchors.
+pub fn anchored(connection: &Connection) -> Result<Vec<(RoomId, Anchor)>, Error> {
+    let mut statement = connection
+        .prepare("SELECT room_id, host_id, pid, process_started_at FROM room_members WHERE status = 'active' AND pid IS NOT NULL")
+        .map_err(query_failed)?;
+    let row = |row: &Row<'_>| {
+        let anchor = Anchor {
+            host_id: row.get::<_, Option<String>>(1)?.unwrap_or_default(),
+            pid: row.get(2)?,
+            process_started_at: row.get::<_, Option<String>>(3)?.unwrap_or_default(),
+        };
+        Ok((row.get::<_, String>(0)?.into(), anchor))
+    };
+    statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// The rooms in which a process is a member.
+pub fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec<RoomId>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT DISTINCT room_id FROM room_members WHERE status = 'active' AND pid = ?1 AND process_started_at IS ?2",
+        )
+        .map_err(query_failed)?;
+    let id = |row: &Row<'_>| row.get::<_, String>(0).map(RoomId::from);
+    let started = Some(anchor.process_started_at.as_str()).filter(|s| !s.is_empty());
+    statement.query_map(params![anchor.pid, started], id).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// The rooms that hold the stick or a reservation: what keeps a daemon from leaving, and what has deadlines.
+pub fn engaged(connection: &Connection) -> Result<Vec<RoomId>, Error> {
+    let mut statement = connection
+        .prepare("SELECT room_id FROM path_rooms WHERE state IN ('owned', 'reserved')")
+        .map_err(query_failed)?;
+    statement
+        .query_map([], |row| row.get::<_, String>(0).map(RoomId::from))
+        .and_then(Iterator::collect)
+        .map_err(query_failed)
+}
+
+/// Rooms nobody is in any more and nothing has happened in since.
+pub fn untouched_since(connection: &Connection, before: Timestamp) -> Result<Vec<RoomId>, Error> {
+    let mut statement =
+        connection.prepare("SELECT room_id FROM path_rooms WHERE updated_at < ?1").map_err(query_failed)?;
+    let id = |row: &Row<'_>| row.get::<_, String>(0).map(RoomId::from);
+    statement.query_map([before.to_string()], id).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// Sets the times of one room.
+pub fn set_policy(connection: &Connection, room_id: &RoomId, overrides: &PolicyOverrides) -> Result<(), Error> {
+    let json = Verbatim::of(overrides).map_err(|e| Error::new(ErrorCode::InvalidInput, e.to_string()))?;
+    connection
+        .execute("UPDATE path_rooms SET policy_json = ?2 WHERE room_id = ?1", [room_id.as_str(), json.as_str()])
+        .map(|_| ())
+        .map_err(query_failed)
+}
+
+/// The times one room sets for itself.
+pub fn policy_overrides(connection: &Connection, room_id: &RoomId) -> Result<PolicyOverrides, Error> {
+    let json: Option<String> = connection
+        .query_row("SELECT policy_json FROM path_rooms WHERE room_id = ?1", [room_id.as_str()], |row| row.get(0))
+        .map_err(query_failed)?;
+    Ok(json.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default())
+}
+
+/// Writes presence behind: when each was last seen, and last waited.
+pub fn write_presence(
+    connection: &Connection,
+    seen: &[(AgentId, Timestamp)],
+    waited: &[(RoomId, AgentId, Timestamp)],
+) -> Result<(), Error> {
+    for (agent, at) in seen {
+        connection
+            .prepare_cached("UPDATE room_members SET last_seen_at = ?2 WHERE agent_id = ?1 AND last_seen_at < ?2")
+            .and_then(|mut s| s.execute([agent.as_str(), &at.to_string()]))
+            .map_err(query_failed)?;
+    }
+    for (room_id, agent, at) in waited {
+        connection
+            .prepare_cached("UPDATE room_members SET last_wait_at = ?3 WHERE room_id = ?1 AND agent_id = ?2")
+            .and_then(|mut s| s.execute([room_id.as_str(), agent.as_str(), &at.to_string()]))
+            .map_err(query_failed)?;
+    }
+    Ok(())
+}
