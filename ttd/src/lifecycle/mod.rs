@@ -94,7 +94,7 @@ impl Daemon {
     /// Everything up to being ready. None when another daemon already serves.
     pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
         store::prepare_data_dir(&options.paths, options.filesystem)?;
-        let Acquired::Held(lock) = lock::acquire(&options.paths)? else { return Ok(None) };
+        let Acquired::Held(lock) = lock::acquire(&options.paths, passed.len() > 0)? else { return Ok(None) };
         let store = Store::open(&options.paths.database())?;
         let socket = match Socket::activated(passed)? {
             Some(socket) => {
