@@ -8,7 +8,7 @@ use crate::handoff::Verbatim;
 use crate::hello::{Hello, Welcome, Whoami};
 use crate::note::{NoteAdded, NoteResolved, Notes};
 use crate::policy::PolicyOverrides;
-use crate::room::{Joined, Kicked, Left, RoomPolicy, RoomState, Rooms};
+use crate::room::{Joined, Kicked, Left, ResolvedMember, RoomPolicy, RoomState, Rooms};
 use crate::time::Timestamp;
 use crate::turn::{Heartbeat, Relinquished, TakenOver, Wait};
 use crate::{AgentId, Error, LeaseId, NoteId, RoomId};
@@ -60,6 +60,10 @@ pub trait RoomApi {
 
     #[method(name = "get_room_state", param_kind = map, with_extensions)]
     async fn get_room_state(&self, room_id: RoomId) -> Result<RoomState, Error>;
+
+    /// The one member a name means: a full agent id, or a display name or id prefix that fits a single active member.
+    #[method(name = "resolve_member", param_kind = map, with_extensions)]
+    async fn resolve_member(&self, room_id: RoomId, name: String) -> Result<ResolvedMember, Error>;
 
     #[method(name = "set_room_policy", param_kind = map, with_extensions)]
     async fn set_room_policy(

@@ -34,6 +34,8 @@ codes! {
     RoomClosed = "room_closed", "the room is closed; join another workspace";
     UnknownMember = "unknown_member", "join the workspace first: tt join";
     UnknownTarget = "unknown_target", "see who is there with `tt state`";
+    UnknownRecipient = "unknown_recipient", "see who is there with `tt state`";
+    AmbiguousRecipient = "ambiguous_recipient", "use the full agent id";
     TargetActive = "target_active", "ask it to leave, or use --force if it is truly gone";
     CannotKickSelf = "cannot_kick_self", "use `tt leave`";
     InvalidHandoff = "invalid_handoff", "a handoff needs a non-empty status and next_action";

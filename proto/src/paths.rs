@@ -110,16 +110,14 @@ impl Paths {
     }
 }
 
-/// Absolute, with the symlinks of the parent resolved so that two spellings of one directory give one socket. The
-/// last component stays as it is: a symlink there is refused later, not followed.
+/// Absolute, with the symlinks above it resolved so that two spellings of one directory give one socket, before it
+/// exists as well as after. The last component stays as it is: a symlink there is refused later, not followed.
 fn absolute(path: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(path).map_err(|e| {
         Error::new(ErrorCode::StorageUnavailable, format!("{} is not a usable path: {e}", path.display()))
     })?;
-    let resolved = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => parent.canonicalize().ok().map(|p| p.join(name)),
-        _ => None,
-    };
+    let mut above = path.ancestors().skip(1);
+    let resolved = above.find_map(|dir| Some(dir.canonicalize().ok()?.join(path.strip_prefix(dir).ok()?)));
     Ok(resolved.unwrap_or(path))
 }
 
@@ -252,6 +250,19 @@ mod tests {
         assert!(a.as_os_str().len() <= SOCKET_PATH_MAX && a.starts_with("/tmp"), "{a:?}");
         assert_ne!(a, b);
         assert_eq!(a, socket(&long("a")));
+    }
+
+    #[test]
+    fn a_directory_has_one_name_before_it_exists_and_after() {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::create_dir(base.path().join("real")).unwrap();
+        std::os::unix::fs::symlink(base.path().join("real"), base.path().join("link")).unwrap();
+        let dir = base.path().join("link/not/yet/data");
+        let env = [("HOME", "/h"), ("TALKING_STICK_DATA_DIR", dir.to_str().unwrap())];
+        let before = resolve(&env);
+        std::fs::create_dir_all(&dir).unwrap();
+        assert_eq!(resolve(&env), before);
+        assert_eq!(before.data_dir, base.path().canonicalize().unwrap().join("real/not/yet/data"));
     }
 
     #[test]

@@ -208,3 +208,10 @@ pub struct RoomPolicy {
     pub room_id: RoomId,
     pub policy: Policy,
 }
+
+/// The answer to `resolve_member`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedMember {
+    pub agent_id: AgentId,
+    pub display_name: String,
+}

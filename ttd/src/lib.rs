@@ -17,7 +17,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use lifecycle::{Daemon, Options, Ready, detach, log};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode, VERSION};
 
@@ -58,13 +59,20 @@ pub fn main() -> ExitCode {
         detach::report(&ready);
     }
     match started {
-        Ok(Some(daemon)) => run(daemon),
+        Ok(Some(started)) => run(started),
         Ok(None) => ExitCode::SUCCESS,
         Err(e) => say(std::io::stderr(), &format!("ttd: {e}\n  {}\n", e.hint), ExitCode::FAILURE),
     }
 }
 
-fn start(env: &Environment, detached: bool) -> Result<Option<Daemon>, Error> {
+/// A daemon that only needs to be served, and what it needs for that.
+struct Started {
+    daemon: Daemon,
+    runtime: Runtime,
+    signals: Signals,
+}
+
+fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
     let mut options = Options::from_environment(env)?;
     store::prepare_data_dir(&options.paths, options.filesystem)?;
     log::start(&options.paths.log(), env.get_str("TTD_LOG")).map_err(|e| {
@@ -78,19 +86,20 @@ fn start(env: &Environment, detached: bool) -> Result<Option<Daemon>, Error> {
     options.supervised = !detached;
     // Only systemd passes descriptors, and then the daemon was not detached by a client.
     let passed = if detached { listenfd::ListenFd::empty() } else { listenfd::ListenFd::from_env() };
-    Daemon::start(options, passed)
+    allow_many_descriptors();
+    // Before the lock: whoever can find this process by it may signal it, and it must end in order.
+    let cannot = |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("no runtime: {e}"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(cannot)?;
+    let signals = Signals::listen(&runtime).map_err(cannot)?;
+    Ok(Daemon::start(options, passed)?.map(|daemon| Started { daemon, runtime, signals }))
 }
 
-fn run(daemon: Daemon) -> ExitCode {
-    allow_many_descriptors();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let served = match runtime {
-        Ok(runtime) => runtime.block_on(async {
-            tokio::spawn(stop_on_signal(daemon.stopper()));
-            daemon.serve().await
-        }),
-        Err(e) => Err(Error::new(ErrorCode::StorageUnavailable, format!("no runtime: {e}"))),
-    };
+fn run(started: Started) -> ExitCode {
+    let Started { daemon, runtime, signals } = started;
+    let served = runtime.block_on(async {
+        tokio::spawn(signals.stop(daemon.stopper()));
+        daemon.serve().await
+    });
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -100,19 +109,31 @@ fn run(daemon: Daemon) -> ExitCode {
     }
 }
 
-async fn stop_on_signal(stopper: lifecycle::Stopper) {
-    let listen = |kind| signal(kind).inspect_err(|e| tracing::error!("signals: {e}")).ok();
-    let (Some(mut term), Some(mut int), Some(mut hup)) =
-        (listen(SignalKind::terminate()), listen(SignalKind::interrupt()), listen(SignalKind::hangup()))
-    else {
-        return;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-        _ = hup.recv() => {}
+/// The signals that end the daemon. From `listen` on they are kept until somebody asks.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen(runtime: &Runtime) -> std::io::Result<Self> {
+        let _inside = runtime.enter();
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
-    stopper.stop();
+
+    async fn stop(mut self, stopper: lifecycle::Stopper) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+        stopper.stop();
+    }
 }
 
 /// A connection and a watched process take one descriptor each; the usual soft limit is lower than it need be.

@@ -18,7 +18,7 @@ use tt_proto::{Error, ErrorCode, PROTOCOL, VERSION};
 
 pub use replace::{LockState, lock_state, stop, wait_until_gone};
 pub use start::{Started, daemon_program, start};
-use transport::Opened;
+use transport::{Mute, Opened};
 
 /// No ordinary call takes longer than this on a daemon that works.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -94,26 +94,34 @@ impl Client {
     /// Makes one call. A connection that was cut is opened again and the call repeated, so `call` must be safe to repeat:
     /// a read, or a write with an idempotency key.
     pub async fn call<T>(&mut self, call: impl AsyncFn(&Rpc) -> Result<T, ClientError>) -> Result<T, Error> {
-        let give_up = Instant::now() + self.settings.deadline;
+        self.call_within(self.settings.deadline, call).await
+    }
+
+    /// The same for a call that may take longer than an ordinary one.
+    pub async fn call_within<T>(
+        &mut self,
+        deadline: Duration,
+        call: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
+    ) -> Result<T, Error> {
+        let mut cut_since: Option<Instant> = None;
         loop {
-            let error = match call(&self.rpc).await {
+            let answer = tokio::time::timeout(deadline, call(&self.rpc)).await;
+            let cut = match answer.map_err(|_| busy(&self.settings))? {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            match error {
                 // A daemon that is stopping says so; the next one takes the call.
-                ClientError::Call(refusal) => match Error::from(&refusal) {
-                    error if error.code != ErrorCode::DaemonUnreachable => return Err(error),
-                    error if Instant::now() >= give_up => return Err(error),
-                    _ => {
-                        tokio::time::sleep(GOING_AWAY).await;
-                        (self.rpc, self.welcome) = reach(&self.settings).await?;
-                    }
+                Err(ClientError::Call(refusal)) => match Error::from(&refusal) {
+                    stopping if stopping.code == ErrorCode::DaemonUnreachable => stopping.message,
+                    error => return Err(error),
                 },
-                ClientError::RequestTimeout => return Err(busy(&self.settings)),
-                cut if Instant::now() >= give_up => return Err(unreachable(&self.settings, &cut.to_string())),
-                _ => (self.rpc, self.welcome) = reach(&self.settings).await?,
+                // It was answered, and perhaps carried out: asking again would not make the answer readable.
+                Err(ClientError::ParseError(e)) => return Err(unreadable(&e)),
+                Err(cut) => cut.to_string(),
+            };
+            if cut_since.get_or_insert_with(Instant::now).elapsed() >= self.settings.deadline {
+                return Err(unreachable(&self.settings, &cut));
             }
+            tokio::time::sleep(GOING_AWAY).await;
+            (self.rpc, self.welcome) = reach(&self.settings).await?;
         }
     }
 }
@@ -121,13 +129,20 @@ impl Client {
 /// Opens a connection that has said hello, whatever it takes.
 async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
     is_private_dir(settings.paths.socket_dir())?;
-    let give_up = Instant::now() + settings.deadline;
-    let mut replaced = false;
+    let mut give_up = Instant::now() + settings.deadline;
+    let (mut started, mut replaced) = (false, false);
     loop {
         let stream = match transport::open(&settings.paths.socket, settings.deadline) {
             Opened::Stream(stream) => stream,
+            Opened::Nobody if started && Instant::now() >= give_up => {
+                return Err(unreachable(settings, "it starts, and then nobody listens"));
+            }
             Opened::Nobody if settings.autostart => {
                 start(settings).await?;
+                // A start may take its time; the daemon that came of it has all of its own to answer.
+                if !std::mem::replace(&mut started, true) {
+                    give_up = Instant::now() + settings.deadline;
+                }
                 continue;
             }
             Opened::Nobody => {
@@ -143,6 +158,7 @@ async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
                 if !replaced && replace::should_replace(settings, &welcome) {
                     replaced = true;
                     replace::replace(settings, &rpc, welcome.pid).await?;
+                    give_up = Instant::now() + settings.deadline;
                     continue;
                 }
                 return Ok((rpc, welcome));
@@ -152,7 +168,9 @@ async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
                 let Some(pid) = pid else { return Err(error) };
                 replaced = true;
                 replace::replace(settings, &rpc, pid).await?;
+                give_up = Instant::now() + settings.deadline;
             }
+            Err(Greeting::Failed(error)) => return Err(error),
             // It was on its way out, or made room for others: the next try meets its successor.
             Err(Greeting::HungUp(why)) if Instant::now() >= give_up => return Err(unreachable(settings, &why)),
             Err(Greeting::HungUp(_)) => tokio::time::sleep(GOING_AWAY).await,
@@ -164,15 +182,34 @@ async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
 enum Greeting {
     HungUp(String),
     Refused(Box<Rpc>, Error),
+    /// Another try would end the same way.
+    Failed(Error),
 }
 
 async fn greet(settings: &Settings, stream: std::os::unix::net::UnixStream) -> Result<(Rpc, Welcome), Greeting> {
-    let rpc = transport::speak(stream, settings.deadline).await.map_err(Greeting::HungUp)?;
+    let rpc = transport::speak(stream, settings.deadline).await.map_err(|mute| match mute {
+        Mute::HungUp(why) => Greeting::HungUp(why),
+        Mute::TimedOut => Greeting::Failed(busy(settings)),
+        Mute::Stranger(uid) => Greeting::Failed(stranger(settings, uid)),
+    })?;
     match rpc.hello(settings.hello()).await {
         Ok(welcome) => Ok((rpc, welcome)),
         Err(ClientError::Call(refusal)) => Err(Greeting::Refused(Box::new(rpc), Error::from(&refusal))),
+        Err(ClientError::RequestTimeout) => Err(Greeting::Failed(busy(settings))),
+        Err(ClientError::ParseError(e)) => Err(Greeting::Failed(unreadable(&e))),
         Err(cut) => Err(Greeting::HungUp(cut.to_string())),
     }
+}
+
+fn stranger(settings: &Settings, uid: u32) -> Error {
+    let socket = settings.paths.socket.display();
+    Error::new(ErrorCode::DaemonUnreachable, format!("{socket} is served by uid {uid}, not by you; nothing was sent"))
+        .hint(format!("find out who put it there, remove it (rm '{socket}') and try again"))
+        .detail("path", socket.to_string())
+}
+
+fn unreadable(why: &serde_json::Error) -> Error {
+    Error::new(ErrorCode::ProtocolMismatch, format!("the daemon's answer could not be read: {why}"))
 }
 
 fn busy(settings: &Settings) -> Error {

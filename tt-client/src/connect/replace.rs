@@ -1,6 +1,6 @@
 //! Two versions on one machine: a newer client replaces an older daemon, once; an older client never touches a newer one.
 
-use std::fs::{OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -12,10 +12,13 @@ use tt_proto::hello::Welcome;
 use tt_proto::{Error, ErrorCode};
 
 use super::Settings;
-use super::start::{daemon_program, lock};
+use super::start::daemon_program;
 
 /// A daemon drains for at most two times five seconds before it leaves.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How often to look whether a daemon that was told to leave has left.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How long a daemon that does not answer is given after SIGTERM.
 const MERCY: Duration = Duration::from_secs(3);
@@ -30,8 +33,9 @@ pub enum LockState {
 /// Looks at the daemon's lock without waiting for it.
 pub fn lock_state(settings: &Settings) -> LockState {
     let path = settings.paths.lock();
-    let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { return LockState::Free };
-    match file.try_lock() {
+    let Ok(file) = File::open(&path) else { return LockState::Free };
+    // Shared, so that two who look do not take each other for the daemon.
+    match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {
             let pid = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
             LockState::Held { pid }
@@ -65,19 +69,24 @@ pub(super) fn outdated(settings: &Settings, error: &Error) -> Option<u32> {
 
 /// Ends the older daemon; the caller then starts its own. Calls under way on the old one finish first.
 pub(super) async fn replace(settings: &Settings, rpc: &Rpc, pid: u32) -> Result<(), Error> {
-    if rpc.daemon_stop().await.is_err() {
+    if !agrees_to_stop(settings, rpc).await {
         terminate(settings, pid, Signal::SIGTERM);
     }
-    wait_until_gone(settings, PATIENCE).await
+    wait_until_gone(settings, Some(pid), PATIENCE).await
+}
+
+async fn agrees_to_stop(settings: &Settings, rpc: &Rpc) -> bool {
+    tokio::time::timeout(settings.deadline, rpc.daemon_stop()).await.is_ok_and(|answer| answer.is_ok())
 }
 
 /// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.
 pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error> {
     let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
     if let Some(rpc) = rpc
-        && rpc.daemon_stop().await.is_ok()
+        && agrees_to_stop(settings, rpc).await
+        && wait_until_gone(settings, pid, PATIENCE).await.is_ok()
     {
-        return wait_until_gone(settings, PATIENCE).await.map(|()| true);
+        return Ok(true);
     }
     let pid = pid.ok_or_else(|| {
         Error::new(ErrorCode::DaemonUnreachable, "the daemon does not answer and its lock file names no pid")
@@ -89,7 +98,7 @@ pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error>
             return Ok(true);
         }
         terminate(settings, pid, signal);
-        if wait_until_gone(settings, MERCY).await.is_ok() {
+        if wait_until_gone(settings, Some(pid), MERCY).await.is_ok() {
             return Ok(true);
         }
     }
@@ -97,16 +106,22 @@ pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error>
 }
 
 fn terminate(settings: &Settings, pid: u32, signal: Signal) {
-    if matches!(lock_state(settings), LockState::Held { .. })
+    if lock_state(settings) == (LockState::Held { pid: Some(pid) })
         && let Ok(pid) = i32::try_from(pid)
     {
         let _ = kill(Pid::from_raw(pid), signal);
     }
 }
 
-/// Waits for the lock to come free, which is when the daemon has truly ended.
-pub async fn wait_until_gone(settings: &Settings, patience: Duration) -> Result<(), Error> {
-    lock(settings.paths.lock(), patience).await.map(drop).map_err(|_| {
+/// Waits until the daemon of this pid holds the lock no more, which is when it has truly ended. The next one may have the
+/// lock by then, so that waiting for the lock itself could be waiting for ever.
+pub async fn wait_until_gone(settings: &Settings, pid: Option<u32>, patience: Duration) -> Result<(), Error> {
+    let gone = async {
+        while lock_state(settings) == (LockState::Held { pid }) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(patience, gone).await.map_err(|_| {
         Error::new(ErrorCode::DaemonUnreachable, "the daemon did not end in time")
             .hint("run `tt daemon restart`")
             .detail("log", settings.paths.log().display().to_string())

@@ -1,8 +1,8 @@
 //! Starting the daemon: one client at a time does it, the others find it done.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tt_proto::policy::PolicyOverrides;
 use tt_proto::{Error, ErrorCode};
 
 use super::Settings;
+use super::transport::{self, Opened};
 
 /// A cold start takes tens of milliseconds; a database with much to recover may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ enum Report {
 pub async fn start(settings: &Settings) -> Result<Started, Error> {
     ensure_private_dir(&settings.paths.data_dir)?;
     let _starting = lock(settings.paths.start_lock(), PATIENCE).await?;
-    if UnixStream::connect(&settings.paths.socket).is_ok() {
+    if matches!(transport::open(&settings.paths.socket, settings.deadline), Opened::Stream(_) | Opened::Busy) {
         return Ok(Started::AlreadyRunning);
     }
     let program = daemon_program(settings)?;
@@ -113,8 +114,8 @@ fn command(settings: &Settings, program: &Path) -> Result<Command, Error> {
     Ok(command)
 }
 
-/// Locks a file, for as long as the returned handle lives.
-pub(super) async fn lock(path: PathBuf, patience: Duration) -> Result<File, Error> {
+/// Locks a file, for as long as the returned handle lives, and leaves our pid in it for whoever waits too long.
+async fn lock(path: PathBuf, patience: Duration) -> Result<File, Error> {
     let shown = path.display().to_string();
     let cannot = |e: std::io::Error| {
         Error::new(ErrorCode::StorageUnavailable, format!("cannot lock {shown}: {e}"))
@@ -123,8 +124,13 @@ pub(super) async fn lock(path: PathBuf, patience: Duration) -> Result<File, Erro
     };
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
     let file = options.open(&path).map_err(cannot)?;
+    let signed = |mut file: File| {
+        // On a full disk it stays anonymous.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        file
+    };
     if file.try_lock().is_ok() {
-        return Ok(file);
+        return Ok(signed(file));
     }
     // A blocked lock cannot be given up, so it is taken on a thread of its own, which ends with this process at the latest.
     let (sender, locked) = tokio::sync::oneshot::channel();
@@ -132,9 +138,14 @@ pub(super) async fn lock(path: PathBuf, patience: Duration) -> Result<File, Erro
         let _ = sender.send(file.lock().map(|()| file));
     });
     match tokio::time::timeout(patience, locked).await {
-        Ok(Ok(locked)) => locked.map_err(cannot),
-        Ok(Err(_)) | Err(_) => Err(Error::new(ErrorCode::DaemonUnreachable, format!("{shown} stays locked"))
-            .hint("another tt may be stuck starting the daemon: end it, or run `tt daemon restart`")),
+        Ok(Ok(locked)) => locked.map(signed).map_err(cannot),
+        Ok(Err(_)) | Err(_) => {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let holder = holder.trim();
+            Err(Error::new(ErrorCode::DaemonUnreachable, format!("{shown} stays locked by process {holder}"))
+                .hint(format!("another tt is stuck starting the daemon; end it with: kill -9 {holder}"))
+                .detail("path", shown))
+        }
     }
 }
 

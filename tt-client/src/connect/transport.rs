@@ -5,12 +5,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use jsonrpsee::client_transport::ws::{Url, WsTransportClientBuilder};
+use jsonrpsee::client_transport::ws::{Url, WsHandshakeError, WsTransportClientBuilder};
 use jsonrpsee::core::client::{Client as Rpc, ClientBuilder};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
+
+/// Every call brings its own deadline; a wait is longer than any that would do for all.
+const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is at the socket's path.
 pub(super) enum Opened {
@@ -49,19 +52,31 @@ fn try_open(path: &Path, patience: Duration) -> Result<UnixStream, Errno> {
     Ok(UnixStream::from(fd))
 }
 
+/// Why a connected socket did not become a client.
+pub(super) enum Mute {
+    HungUp(String),
+    TimedOut,
+    /// The other end is run by this user, who is not us. Nothing was sent.
+    Stranger(u32),
+}
+
 /// Makes a JSON-RPC client of a connected socket, after checking that the other end is run by the same user.
-pub(super) async fn speak(stream: UnixStream, deadline: Duration) -> Result<Rpc, String> {
-    stream.set_nonblocking(true).map_err(|e| e.to_string())?;
-    let stream = tokio::net::UnixStream::from_std(stream).map_err(|e| e.to_string())?;
-    let peer = stream.peer_cred().map_err(|e| e.to_string())?;
+pub(super) async fn speak(stream: UnixStream, deadline: Duration) -> Result<Rpc, Mute> {
+    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
+    stream.set_nonblocking(true).map_err(hung_up)?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
+    let peer = stream.peer_cred().map_err(hung_up)?;
     if peer.uid() != nix::unistd::getuid().as_raw() {
-        return Err(format!("the socket is served by uid {}, not by you; nothing was sent", peer.uid()));
+        return Err(Mute::Stranger(peer.uid()));
     }
-    let url = Url::parse("ws://localhost/").map_err(|e| e.to_string())?;
+    let url = Url::parse("ws://localhost/").map_err(|e| Mute::HungUp(e.to_string()))?;
     let transport = WsTransportClientBuilder::default()
         .max_request_size(MAX_REQUEST_BYTES)
         .max_response_size(MAX_RESPONSE_BYTES)
         .connection_timeout(deadline);
-    let (sender, receiver) = transport.build_with_stream(url, stream).await.map_err(|e| e.to_string())?;
-    Ok(ClientBuilder::default().request_timeout(deadline).build_with_tokio(sender, receiver))
+    let (sender, receiver) = transport.build_with_stream(url, stream).await.map_err(|e| match e {
+        WsHandshakeError::Timeout(_) => Mute::TimedOut,
+        e => Mute::HungUp(e.to_string()),
+    })?;
+    Ok(ClientBuilder::default().request_timeout(NO_LIMIT).build_with_tokio(sender, receiver))
 }

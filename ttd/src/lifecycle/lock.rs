@@ -3,11 +3,15 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tt_proto::paths::Paths;
 use tt_proto::{Error, ErrorCode};
 
@@ -32,8 +36,9 @@ pub enum Acquired {
 }
 
 /// Takes the lock. When another process has it, that is either a daemon that answers, or one that is starting or
-/// stopping; the latter is waited for.
-pub fn acquire(paths: &Paths) -> Result<Acquired, Error> {
+/// stopping; the latter is waited for. A supervisor that passed us its socket has put it in the place of whatever was there,
+/// so that a daemon which has the lock cannot be reached any more and is told to leave.
+pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
     let path = paths.lock();
     let cannot = |e: std::io::Error| {
         Error::new(ErrorCode::StorageUnavailable, format!("cannot use the lock file {}: {e}", path.display()))
@@ -53,6 +58,10 @@ pub fn acquire(paths: &Paths) -> Result<Acquired, Error> {
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(e)) => return Err(cannot(e)),
     }
+    if activated && let Ok(pid) = named(&path).parse() {
+        tracing::info!(pid, "taking over from a daemon that has lost its socket");
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+    }
     // A blocked lock cannot be given up, so it is taken on a thread of its own.
     let (sender, locked) = mpsc::channel();
     std::thread::spawn(move || sender.send(file.lock().map(|()| file)));
@@ -61,9 +70,9 @@ pub fn acquire(paths: &Paths) -> Result<Acquired, Error> {
         match locked.recv_timeout(LOOK) {
             Ok(Ok(file)) => return held(file).map_err(cannot),
             Ok(Err(e)) => return Err(cannot(e)),
-            Err(_) if UnixStream::connect(&paths.socket).is_ok() => return Ok(Acquired::Running),
+            Err(_) if !activated && somebody_listens(&paths.socket) => return Ok(Acquired::Running),
             Err(_) if started.elapsed() > PATIENCE => {
-                let pid = std::fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+                let pid = named(&path);
                 return Err(Error::new(
                     ErrorCode::DaemonUnreachable,
                     format!("another ttd (pid {pid}) holds the lock but does not answer"),
@@ -73,6 +82,20 @@ pub fn acquire(paths: &Paths) -> Result<Acquired, Error> {
             Err(_) => {}
         }
     }
+}
+
+/// Whom the lock file names.
+fn named(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Whether a daemon has its socket open. One that is too busy to take us in has.
+fn somebody_listens(path: &Path) -> bool {
+    let connected = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).and_then(|fd| {
+        fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        connect(fd.as_raw_fd(), &UnixAddr::new(path)?)
+    });
+    matches!(connected, Ok(()) | Err(Errno::EAGAIN))
 }
 
 fn held(mut file: File) -> std::io::Result<Acquired> {

@@ -109,7 +109,7 @@ impl Daemon {
     /// Everything up to being ready. None when another daemon already serves.
     pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
         store::prepare_data_dir(&options.paths, options.filesystem)?;
-        let Acquired::Held(lock) = lock::acquire(&options.paths)? else { return Ok(None) };
+        let Acquired::Held(lock) = lock::acquire(&options.paths, passed.len() > 0)? else { return Ok(None) };
         let database = options.paths.database();
         let store = Store::open(&database)?;
         let boot_id = Kernel::new().boot_id().to_owned();

@@ -9,13 +9,13 @@ use tt_proto::api::RoomApiServer;
 use tt_proto::event::Events;
 use tt_proto::handoff::Handoff;
 use tt_proto::policy::PolicyOverrides;
-use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, RoomPolicy, RoomState, Rooms};
+use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, ResolvedMember, RoomPolicy, RoomState, Rooms};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::{Call, Shared, view};
 use crate::rooms::PathFacts;
 use crate::stick::resolution::MARKERS;
-use crate::stick::{Room, membership};
+use crate::stick::{Room, membership, names};
 use crate::store::{events, rooms};
 
 /// A page of the log is this long unless asked otherwise, and never longer than the second.
@@ -142,6 +142,16 @@ impl RoomApiServer for RoomMethods {
                 takeover: view::takeover(room, &clock),
                 cursor_event_seq: events::newest(connection, &room.room_id)?,
             })
+        });
+        look.await
+    }
+
+    async fn resolve_member(&self, extensions: &Extensions, room_id: RoomId, name: String) -> Result<ResolvedMember, Error> {
+        let call = Call::of(extensions)?;
+        call.identity()?;
+        let look = self.0.rooms.look(&room_id, move |room, _| {
+            let member = names::resolve(room, &name)?;
+            Ok(ResolvedMember { agent_id: member.agent_id.clone(), display_name: member.display_name.clone() })
         });
         look.await
     }

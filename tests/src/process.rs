@@ -1,0 +1,58 @@
+//! What the kernel shows of a process that a test looks at.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tt_proto::paths::Paths;
+
+/// A process' environment as it was started with.
+pub fn environment(pid: u32) -> BTreeMap<String, String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let pairs = bytes.split(|byte| *byte == 0).filter(|pair| !pair.is_empty());
+    let pair = |pair: &[u8]| {
+        let text = String::from_utf8_lossy(pair).into_owned();
+        let (name, value) = text.split_once('=').unwrap_or((text.as_str(), ""));
+        (name.to_owned(), value.to_owned())
+    };
+    pairs.map(pair).collect()
+}
+
+/// Its open descriptors and what each leads to.
+pub fn descriptors(pid: u32) -> BTreeMap<u32, PathBuf> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, std::fs::read_link(entry.path()).ok()?)))
+        .collect()
+}
+
+pub fn working_directory(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
+}
+
+/// The most memory it ever had in use, in KiB.
+pub fn peak_memory(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Every process whose environment names this data directory.
+pub fn serving(data_dir: &Path) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let names_it = |pid: &u32| {
+        environment(*pid).get("TALKING_STICK_DATA_DIR").is_some_and(|dir| Path::new(dir).starts_with(data_dir))
+    };
+    pids.filter(names_it).collect()
+}
+
+/// Whether a process was started on the files of this home.
+pub(crate) fn serves(pid: u32, paths: &Paths) -> bool {
+    if cfg!(not(target_os = "linux")) {
+        return true;
+    }
+    let environment = environment(pid);
+    let home = paths.data_dir.ancestors().nth(3);
+    environment.get("TALKING_STICK_DATA_DIR").is_some_and(|dir| Path::new(dir) == paths.data_dir)
+        || environment.get("HOME").map(Path::new) == home
+}

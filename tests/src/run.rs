@@ -1,0 +1,149 @@
+//! Running programs: started, waited for by the event of their exit, and ended when a test is over.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::LIMIT;
+
+/// A program that has ended, and all it wrote.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// None when a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Expects success.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// Standard output as one JSON object.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("not JSON ({e}): {self:?}"))
+    }
+
+    /// The typed error on standard error, after a failure with this exit code that left standard output empty.
+    #[track_caller]
+    pub fn refused(&self, code: i32) -> Value {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert_eq!(self.stdout, "", "standard output is for answers");
+        let error: Value = serde_json::from_str(&self.stderr).unwrap_or_else(|e| panic!("not JSON ({e}): {self:?}"));
+        for field in ["error", "message", "hint"] {
+            assert!(error[field].as_str().is_some_and(|text| !text.is_empty()), "no {field} in {error}");
+        }
+        error
+    }
+}
+
+/// A program under way. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    exited: Receiver<()>,
+    stdout: Option<Receiver<String>>,
+    stderr: Option<Receiver<String>>,
+    shown: String,
+    reaped: bool,
+}
+
+impl Running {
+    /// Starts the command with its output collected. Standard input is null unless the command says otherwise.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        Self::spawn(command.stdin(Stdio::null()))
+    }
+
+    /// Starts the command with the standard input it has.
+    #[track_caller]
+    pub fn spawn(command: &mut Command) -> Self {
+        let shown = format!("{command:?}");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let (sender, exited) = mpsc::channel();
+        let pid = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));
+        // The exit is seen but not reaped: the pid stays this child's for as long as this value lives.
+        std::thread::spawn(move || {
+            while waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(nix::errno::Errno::EINTR) {}
+            sender.send(())
+        });
+        let (stdout, stderr) = (child.stdout.take().map(collect), child.stderr.take().map(collect));
+        Self { child, exited, stdout, stderr, shown, reaped: false }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The writing end of its standard input, where the command has one.
+    pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        if !self.reaped {
+            let _ = kill(Pid::from_raw(self.child.id().try_into().unwrap_or(i32::MAX)), signal);
+        }
+    }
+
+    /// Whether it ended, waiting for that no longer than `limit`.
+    pub fn ended_within(&self, limit: Duration) -> bool {
+        !matches!(self.exited.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Timeout))
+    }
+
+    /// Waits for it to end by itself.
+    #[track_caller]
+    pub fn finish(mut self) -> Finished {
+        let ended = self.ended_within(LIMIT);
+        if !ended {
+            self.signal(Signal::SIGKILL);
+        }
+        let status = self.child.wait();
+        self.reaped = true;
+        let text = |stream: Option<Receiver<String>>| {
+            stream.map(|s| s.recv_timeout(LIMIT).unwrap_or_else(|_| "(its output stayed open)".into()))
+        };
+        let (stdout, stderr) = (text(self.stdout.take()), text(self.stderr.take()));
+        let code = status.ok().and_then(|status| status.code());
+        let finished = Finished { code, stdout: stdout.unwrap_or_default(), stderr: stderr.unwrap_or_default() };
+        assert!(ended, "still running after {LIMIT:?}: {}: {finished:?}", self.shown);
+        finished
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.signal(Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn collect(mut stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, text) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        sender.send(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    text
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub fn finish(command: &mut Command) -> Finished {
+    Running::start(command).finish()
+}
