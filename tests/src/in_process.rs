@@ -112,4 +112,8 @@ impl Processes for Gate {
     fn host_id(&self) -> String {
         self.kernel.host_id()
     }
+
+    fn open(&self, pid: u32) -> std::io::Result<ttd::liveness::Exit> {
+        self.kernel.open(pid)
+    }
 }

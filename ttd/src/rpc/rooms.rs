@@ -146,7 +146,12 @@ impl RoomApiServer for RoomMethods {
         look.await
     }
 
-    async fn resolve_member(&self, extensions: &Extensions, room_id: RoomId, name: String) -> Result<ResolvedMember, Error> {
+    async fn resolve_member(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        name: String,
+    ) -> Result<ResolvedMember, Error> {
         let call = Call::of(extensions)?;
         call.identity()?;
         let look = self.0.rooms.look(&room_id, move |room, _| {
