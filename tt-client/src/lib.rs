@@ -3,7 +3,9 @@
 
 mod command;
 pub mod connect;
+mod follow;
 mod handoff;
+mod inbox;
 pub mod output;
 mod render;
 mod workspace;
@@ -59,6 +61,9 @@ enum Command {
     Heartbeat(command::heartbeat::Args),
     /// Remove a member that is gone
     Kick(command::kick::Args),
+    /// Talk to another member, or to everyone, in the middle of anyone's turn
+    #[command(subcommand)]
+    Msg(command::msg::Args),
     /// Leave, list and resolve remarks
     #[command(subcommand)]
     Notes(command::notes::Args),
@@ -170,6 +175,7 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Take(args) => command::take::run(context, args).await,
         Command::Heartbeat(args) => command::heartbeat::run(context, args).await,
         Command::Kick(args) => command::kick::run(context, args).await,
+        Command::Msg(args) => command::msg::run(context, args).await,
         Command::Notes(args) => command::notes::run(context, args).await,
         Command::Events(args) => command::events::run(context, args).await,
         Command::Whoami(args) => command::whoami::run(context, args).await,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, RoomState, StickState};
 use tt_proto::{AgentId, Timestamp};
 
@@ -67,7 +68,8 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     if room.derived_state == Some(DerivedState::Dormant) {
         text.push_str(&style.dim("  nobody is here; join to resume\n"));
     }
-    for (title, handoff) in [("asked for", &state.current_handoff), ("waiting to be picked up", &state.pending_handoff)] {
+    for (title, handoff) in [("asked for", &state.current_handoff), ("waiting to be picked up", &state.pending_handoff)]
+    {
         if let Some(handoff) = handoff {
             text.push_str(&format!("\n{}\n{}", style.dim(title), self::handoff(handoff, style)));
         }
@@ -90,7 +92,8 @@ fn member_line(member: &Member, who: &str, style: &Style, now: Timestamp) -> Str
         (MemberStatus::Active, _) => style.dim(&format!("seen {}", ago(member.last_seen_at, now))),
         (status, _) => style.dim(&format!("{}, seen {}", status.as_str(), ago(member.last_seen_at, now))),
     };
-    format!("  {who:<24} {doing}\n")
+    let unread = if member.unread > 0 { format!("  {} unread", member.unread) } else { String::new() };
+    format!("  {who:<24} {doing}{unread}\n")
 }
 
 /// A handoff, as its reader needs it: what to do first.
@@ -103,7 +106,8 @@ pub(crate) fn handoff(raw: &Verbatim, style: &Style) -> String {
     for artifact in &handoff.artifacts {
         let lines = artifact.lines.map(|[from, to]| format!(":{from}-{to}")).unwrap_or_default();
         let note = artifact.note.as_ref().map(|note| format!("  {}", harmless(note))).unwrap_or_default();
-        let role = serde_json::to_value(artifact.role).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
+        let role =
+            serde_json::to_value(artifact.role).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
         text.push_str(&format!("  {} {}{lines}{note}\n", style.dim(&format!("{role}:")), harmless(&artifact.path)));
     }
     for (title, items) in [("question:", &handoff.open_questions), ("do not:", &handoff.do_not)] {
@@ -116,7 +120,8 @@ pub(crate) fn handoff(raw: &Verbatim, style: &Style) -> String {
 
 /// One event on one line, as a sentence.
 pub(crate) fn event(event: &Event, style: &Style) -> String {
-    let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| harmless(a.as_str()));
+    let agent =
+        |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| harmless(a.as_str()));
     let (from, to) = (style.bold(&agent(&event.from_agent_id)), agent(&event.to_agent_id));
     let reason = event.reason.as_deref().map(harmless).unwrap_or_default();
     let turn = event.turn_id.unwrap_or(0);
@@ -128,16 +133,34 @@ pub(crate) fn event(event: &Event, style: &Style) -> String {
         EventType::Close => format!("{from} closed the room"),
         EventType::Kick if reason.is_empty() => format!("{from} kicked {to}"),
         EventType::Kick => format!("{from} kicked {to} ({reason})"),
+        EventType::MessageSent => return message(event, style),
         EventType::MemberJoined => format!("{from} {reason}"),
         EventType::MemberLeft => format!("{from} left ({})", reason.replace('_', " ")),
         EventType::NoteAdded => format!("{from} added a note"),
         EventType::NoteResolved => format!("{from} resolved a note"),
         EventType::ReservationExpired => format!("the reservation for {to} ran out"),
     };
-    let mut text = format!("{} {what}\n", style.dim(&format!("{:>5} {:>9}", event.event_seq, ago(event.created_at, now()))));
+    let mut text =
+        format!("{} {what}\n", style.dim(&format!("{:>5} {:>9}", event.event_seq, ago(event.created_at, now()))));
     if let Some(handoff) = &event.handoff {
         let inner = self::handoff(handoff, style);
         inner.lines().for_each(|line| text.push_str(&format!("                {line}\n")));
+    }
+    text
+}
+
+/// A message as people read a conversation. Every line of the body is set in, so that none can pass for another sender's.
+fn message(event: &Event, style: &Style) -> String {
+    let agent = |agent: &AgentId| harmless(agent.as_str());
+    let from = event.from_agent_id.as_ref().map_or_else(|| "somebody".to_owned(), agent);
+    let to = event.to_agent_id.as_ref().map_or_else(|| "everyone".to_owned(), agent);
+    let sent = event.payload.as_ref().and_then(|payload| serde_json::from_str::<MessageSent>(payload.as_str()).ok());
+    let (body, hint) = sent.map_or((String::new(), DeliveryHint::Normal), |sent| (sent.body, sent.delivery_hint));
+    let loud = if hint == DeliveryHint::Normal { String::new() } else { style.warn(&format!(" [{}]", hint.as_str())) };
+    let when = style.dim(&format!("{:>5} {:>9}", event.event_seq, ago(event.created_at, now())));
+    let mut text = format!("{when} {} {} {to}{loud}\n", style.bold(&from), style.dim("to"));
+    for line in body.split('\n') {
+        text.push_str(&format!("                {}\n", harmless(line)));
     }
     text
 }

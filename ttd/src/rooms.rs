@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tt_proto::event::Event;
+use tt_proto::event::{Event, EventType};
 use tt_proto::hello::{Anchor, Identity};
 use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
@@ -20,7 +20,7 @@ use tt_proto::turn::{Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 
 use crate::clock::Clock;
-use crate::hub::Hub;
+use crate::hub::{Hub, News};
 use crate::liveness::Watch;
 use crate::stick::resolution::{Resolution, World, resolve};
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
@@ -49,6 +49,8 @@ struct Aftermath {
     told: Vec<(AgentId, Wait)>,
     deadline: Option<Timestamp>,
     events: Vec<Event>,
+    members: Vec<AgentId>,
+    deleted: bool,
 }
 
 /// Who commands, and the key under which a repeated command is recognised.
@@ -92,6 +94,20 @@ impl Rooms {
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
+        self.command_with(room_id, by, rule, |decided, room, events, _| Ok(answer(decided, room, events))).await
+    }
+
+    /// The same for a command whose reply needs more rows written or read, in the same transaction.
+    pub async fn command_with<X, T>(
+        &self,
+        room_id: &RoomId,
+        by: Commander,
+        rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error> + Send + 'static,
+        answer: impl FnOnce(X, &Room, &[Event], &Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
         let (this, room_id) = (self.clone(), room_id.clone());
         self.write(move |connection, aftermath| {
             let wall = this.0.clock.wall();
@@ -115,7 +131,7 @@ impl Rooms {
                 rule(room, moment);
                 Ok(((), None))
             };
-            this.execute(connection, &room_id, None, aftermath, rule, |(), _, _| ())
+            this.execute(connection, &room_id, None, aftermath, rule, |(), _, _, _| Ok(()))
         })
         .await
     }
@@ -146,8 +162,10 @@ impl Rooms {
                     membership::join(room, &identity, display_name.as_deref(), moment)?;
                     Ok(((), None))
                 };
-                let answer = |(), room: &Room, events: &[Event]| answer(resolution, room, events, connection);
-                this.execute(connection, &room_id, None, aftermath, rule, answer)?
+                let answer = |(), room: &Room, events: &[Event], connection: &Connection| {
+                    answer(resolution, room, events, connection)
+                };
+                this.execute(connection, &room_id, None, aftermath, rule, answer)
             })
         })
         .await
@@ -161,7 +179,7 @@ impl Rooms {
         caller: Option<&Identity>,
         aftermath: &mut Option<Aftermath>,
         rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error>,
-        answer: impl FnOnce(X, &Room, &[Event]) -> T,
+        answer: impl FnOnce(X, &Room, &[Event], &Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let inner = &self.0;
         let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
@@ -173,7 +191,7 @@ impl Rooms {
         let (decided, grant) = rule(&mut room, &moment, connection)?;
         let grant = grant.or_else(|| turn::settle(&mut room, &moment));
         let events = rooms::save(connection, &before, &room, inner.clock.wall())?;
-        let reply = answer(decided, &room, &events);
+        let reply = answer(decided, &room, &events, connection)?;
         *aftermath = Some(Aftermath::of(self, &before, &room, events, grant.as_ref(), moment.now));
         Ok(reply)
     }
@@ -203,7 +221,16 @@ impl Rooms {
         for (agent, answer) in aftermath.told {
             hub.waiters.tell(&aftermath.room_id, &agent, answer);
         }
-        tracing::trace!(room_id = %aftermath.room_id, events = aftermath.events.len(), "committed");
+        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MessageSent) {
+            for agent in
+                aftermath.members.iter().filter(|agent| event.to_agent_id.as_ref().is_none_or(|to| to == *agent))
+            {
+                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
+            }
+        }
+        let deleted = aftermath.deleted.then_some(News::Deleted);
+        let news = aftermath.events.into_iter().map(|event| News::Event(Arc::new(event))).chain(deleted);
+        hub.subscribers.publish(&aftermath.room_id, news);
     }
 
     /// Looks at a room without changing it, as it is after the last commit.
@@ -346,7 +373,8 @@ impl Aftermath {
         let told = waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?)));
         let told = told.map(|(agent, wait)| (agent, for_people(wait, &rooms.0.clock))).collect();
         let deadline = if after.deleted { None } else { after.next_deadline(now) };
-        Self { room_id: after.room_id.clone(), told, deadline, events }
+        let members = after.members.iter().map(|m| m.agent_id.clone()).collect();
+        Self { room_id: after.room_id.clone(), told, deadline, events, members, deleted: after.deleted }
     }
 }
 

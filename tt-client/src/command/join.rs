@@ -43,7 +43,8 @@ fn text(joined: &Joined, style: &Style) -> String {
         .filter(|m| m.agent_id != joined.agent_id && m.status == tt_proto::room::MemberStatus::Active)
         .map(|m| render::name(&m.agent_id, &joined.members))
         .collect();
-    let here = if others.is_empty() { "nobody else is here".to_owned() } else { format!("here: {}", others.join(", ")) };
+    let here =
+        if others.is_empty() { "nobody else is here".to_owned() } else { format!("here: {}", others.join(", ")) };
     text.push_str(&style.dim(&format!("  {here}\n")));
     text
 }

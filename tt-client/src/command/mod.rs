@@ -8,6 +8,7 @@ pub(crate) mod join;
 pub(crate) mod kick;
 pub(crate) mod leave;
 pub(crate) mod list;
+pub(crate) mod msg;
 pub(crate) mod notes;
 pub(crate) mod release;
 pub(crate) mod service;

@@ -64,17 +64,19 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Args::List { all, after, limit, path } => {
             let mut workspace = Workspace::find(context, path).await?;
             let (room_id, after) = (workspace.room_id.clone(), after.map(NoteId::from));
-            let list = async |rpc: &_| NoteApiClient::list_notes(rpc, room_id.clone(), after.clone(), Some(all), limit).await;
+            let list =
+                async |rpc: &_| NoteApiClient::list_notes(rpc, room_id.clone(), after.clone(), Some(all), limit).await;
             let notes = workspace.client.call(list).await?;
             Ok(workspace.output.answer(&notes, text)?)
         }
         Args::Resolve { id, path } => {
             let mut workspace = Workspace::find(context, path).await?;
             let (id, key) = (NoteId::from(id), key());
-            let resolved = workspace
-                .call(async |rpc, room| rpc.resolve_note(room.clone(), id.clone(), key.clone()).await)
-                .await?;
-            Ok(workspace.output.answer(&resolved, |resolved, _| format!("resolved {}", harmless(resolved.note_id.as_str())))?)
+            let resolved =
+                workspace.call(async |rpc, room| rpc.resolve_note(room.clone(), id.clone(), key.clone()).await).await?;
+            Ok(workspace
+                .output
+                .answer(&resolved, |resolved, _| format!("resolved {}", harmless(resolved.note_id.as_str())))?)
         }
     }
 }

@@ -10,8 +10,10 @@ use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt release --status \"parser done, tests green\" --next-action \"review src/parse.rs\" \
-                        --artifact src/parse.rs=review")]
+#[command(
+    after_help = "Example:\n  tt release --status \"parser done, tests green\" --next-action \"review src/parse.rs\" \
+                        --artifact src/parse.rs=review"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
@@ -66,7 +68,9 @@ pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Fa
         None => {
             let holder = state.room.owner.as_ref().map_or("nobody", AgentId::as_str).to_owned();
             let message = format!("you do not hold the stick; {holder} does");
-            let error = Error::new(ErrorCode::StaleLease, message).detail("turn_id", turn).detail("owner", state.room.owner.map(|o| o.to_string()));
+            let error = Error::new(ErrorCode::StaleLease, message)
+                .detail("turn_id", turn)
+                .detail("owner", state.room.owner.map(|o| o.to_string()));
             Err(Failure::Refused(error))
         }
     }

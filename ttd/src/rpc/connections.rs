@@ -1,6 +1,6 @@
 //! The open connections: who is at the other end, what is under way, and which one has to make room.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use tt_proto::hello::Identity;
 use tt_proto::{Error, ErrorCode};
 
+use crate::hub::{Owner, TakenMessages};
 use crate::identity::Derived;
 use crate::lifecycle::idle::{Activity, Busy};
 
@@ -35,6 +36,8 @@ pub struct Connection {
     calls: AtomicUsize,
     last_used: AtomicU64,
     uses: Arc<AtomicU64>,
+    /// Messages this connection took and has not confirmed. They go back with it.
+    taken: Mutex<Vec<TakenMessages>>,
 }
 
 /// Who is at the other end, for as long as the connection lasts.
@@ -87,6 +90,20 @@ impl Connection {
         self.last_used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Keeps messages for this connection until it confirms them or ends.
+    pub fn hold(&self, taken: TakenMessages) {
+        if !taken.event_seqs.is_empty() {
+            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        }
+    }
+
+    /// Lets go of messages that were confirmed.
+    pub fn let_go(&self, owner: &Owner, event_seqs: &HashSet<i64>) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.iter_mut().filter(|taken| taken.owner == *owner).for_each(|taken| taken.confirmed(event_seqs));
+        taken.retain(|taken| !taken.event_seqs.is_empty());
+    }
+
     /// Strangers before acquaintances, then the one used longest ago.
     fn rank(&self) -> (bool, u64) {
         (self.session.get().is_some(), self.last_used.load(Ordering::Relaxed))
@@ -121,6 +138,7 @@ impl Connections {
             calls: AtomicUsize::new(0),
             last_used: AtomicU64::new(0),
             uses: self.uses.clone(),
+            taken: Mutex::default(),
         });
         connection.touch();
         let mut open = self.lock();
