@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use jsonrpsee::Extensions;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -21,6 +21,9 @@ use crate::lifecycle::idle::{Activity, Busy};
 /// More connections than this, and the one that has been idle longest is closed to make room.
 pub const MAX_CONNECTIONS: usize = 512;
 
+/// Calls one connection may have under way. Nothing more is read from it until some of them are answered.
+const MAX_CALLS: usize = 256;
+
 /// One client's connection. It travels in the extensions of every request that comes in on it.
 #[derive(Debug)]
 pub struct Connection {
@@ -34,6 +37,10 @@ pub struct Connection {
     calls: AtomicUsize,
     last_used: AtomicU64,
     uses: Arc<AtomicU64>,
+    /// The client does not take the answers it has.
+    stuck: AtomicBool,
+    /// Whoever wants to read the next request.
+    reader: Mutex<Option<Waker>>,
 }
 
 /// A call under way on a connection.
@@ -68,7 +75,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         self.connection.touch();
-        self.connection.calls.fetch_sub(1, Ordering::AcqRel);
+        if self.connection.calls.fetch_sub(1, Ordering::AcqRel) >= MAX_CALLS {
+            self.connection.resume();
+        }
     }
 }
 
@@ -81,6 +90,32 @@ impl Connection {
     /// Strangers before acquaintances, then the one used longest ago.
     fn rank(&self) -> (bool, u64) {
         (self.session.get().is_some(), self.last_used.load(Ordering::Relaxed))
+    }
+
+    /// Whether to read on. The server starts every request it reads, so that a client which asks and does not listen, or
+    /// asks faster than it can be answered, would otherwise fill the memory.
+    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        let full = || self.stuck.load(Ordering::Acquire) || self.calls.load(Ordering::Acquire) >= MAX_CALLS;
+        if !full() {
+            return Poll::Ready(());
+        }
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        // It may have changed before the waker was in place.
+        if full() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Takes note of whether the client took what was written.
+    fn wrote<T>(&self, written: Poll<T>) -> Poll<T> {
+        if self.stuck.swap(written.is_pending(), Ordering::AcqRel) && written.is_ready() {
+            self.resume();
+        }
+        written
+    }
+
+    fn resume(&self) {
+        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reader.wake();
+        }
     }
 
     fn hang_up(&self) {
@@ -112,6 +147,8 @@ impl Connections {
             calls: AtomicUsize::new(0),
             last_used: AtomicU64::new(0),
             uses: self.uses.clone(),
+            stuck: AtomicBool::new(false),
+            reader: Mutex::new(None),
         });
         connection.touch();
         let mut open = self.lock();
@@ -125,7 +162,7 @@ impl Connections {
         }
         open.insert(connection.id, connection.clone());
         drop(open);
-        let tracked = Tracked { _entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
+        let tracked = Tracked { entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
         (tracked, connection)
     }
 
@@ -145,7 +182,7 @@ impl Connections {
 /// that is closed or used again.
 #[derive(Debug)]
 pub struct Tracked {
-    _entry: Entry,
+    entry: Entry,
     stream: UnixStream,
 }
 
@@ -163,13 +200,15 @@ impl Drop for Entry {
 
 impl AsyncRead for Tracked {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.entry.connection.poll_readable(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Tracked {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.entry.connection.wrote(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -185,7 +224,8 @@ impl AsyncWrite for Tracked {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.entry.connection.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
