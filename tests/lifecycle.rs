@@ -180,10 +180,15 @@ fn a_daemon_removes_its_own_socket_and_nobody_elses() {
 #[test]
 fn fifty_clients_at_once_on_a_cold_machine_get_one_daemon_and_fifty_answers() {
     let home = home!();
-    let all: Vec<Running> = (0..50).map(|_| Running::start(&mut home.tt(&["whoami", "--json"]))).collect();
+    // Counts how often it is started, and is the daemon otherwise.
+    let ttd = home.ttd_path().display();
+    let counted = home.script("counted", &format!("#!/bin/sh\necho >> \"$HOME/starts\"\nexec '{ttd}' \"$@\"\n"));
+    let tt = || Running::start(home.tt(&["whoami", "--json"]).env("TALKING_STICK_DAEMON", &counted));
+    let all: Vec<Running> = (0..50).map(|_| tt()).collect();
     for tt in all {
         tt.finish().ok();
     }
+    assert_eq!(std::fs::read_to_string(home.path().join("starts")).unwrap(), "\n", "one start, the others waited");
     assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 1, "{}", home.log());
     assert_eq!(home.status()["pid"], home.daemon().unwrap());
 }
@@ -374,7 +379,7 @@ fn a_call_that_was_answered_is_never_made_again_however_odd_the_answer() {
 fn a_daemon_that_stands_still_is_reported_in_time_and_restarted() {
     let home = home!();
     let pid = home.start();
-    send(pid, Signal::SIGSTOP);
+    process::freeze(pid);
     let error = home.run(&["--json", "whoami"]).refused(4);
     assert_eq!(error["error"], "daemon_unreachable");
     assert!(error["hint"].as_str().unwrap().contains("tt daemon restart"), "{error}");
@@ -416,8 +421,7 @@ fn sigterm_leaves_everything_in_order() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let home = home!();
         let daemon = Running::start(&mut home.ttd());
-        wait_for(&home);
-        home.run(&["--no-autostart", "whoami"]).ok();
+        home.wait_for(&daemon);
         daemon.signal(signal);
         let ended = daemon.finish().ok();
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
@@ -427,11 +431,6 @@ fn sigterm_leaves_everything_in_order() {
         assert_eq!(log, 0, "the write-ahead log was not folded in");
         assert!(home.log().contains("stopped"));
     }
-}
-
-/// Waits for a daemon that the test started itself, as every client waits: a second one returns when the first serves.
-fn wait_for(home: &Home) {
-    home.run(&["daemon", "start"]).ok();
 }
 
 // 14
@@ -536,7 +535,7 @@ fn a_supervised_daemon_never_leaves_by_itself() {
     assert!(!daemon.ended_within(A_WHILE));
     let foreground = home!();
     let daemon = Running::start(foreground.ttd().env("TALKING_STICK_IDLE_EXIT", "1ms"));
-    wait_for(&foreground);
+    foreground.wait_for(&daemon);
     assert!(!daemon.ended_within(A_WHILE));
     assert_eq!(foreground.status()["supervised"], true);
 }

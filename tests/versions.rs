@@ -3,11 +3,10 @@
 
 use std::process::Command;
 
-use nix::sys::signal::Signal;
 use tt_client::connect::{Client, Settings};
 use tt_proto::api::DaemonApiClient;
 use tt_proto::{ErrorCode, PROTOCOL, VERSION};
-use tt_tests::{Home, InProcess, LIMIT, Running, block_on, home};
+use tt_tests::{Home, InProcess, LIMIT, Running, block_on, home, process};
 
 fn settings(home: &Home) -> Settings {
     let mut settings = Settings::from_environment(home.environment()).unwrap();
@@ -40,13 +39,7 @@ fn a_newer_client_replaces_an_older_daemon_once() {
 fn old_daemon(home: &Home) -> Running {
     let mut command: Command = home.command(std::env::current_exe().unwrap());
     let old = Running::start(command.args(["--exact", "plays_an_older_daemon", "--ignored", "--nocapture"]));
-    let old_client = Settings { version: "0.0.1".into(), autostart: false, ..settings(home) };
-    // It is there once it answers; until then there is nobody.
-    block_on(async {
-        while Client::connect(old_client.clone()).await.is_err() {
-            assert!(!old.ended_within(std::time::Duration::from_millis(10)), "it did not start");
-        }
-    });
+    home.wait_for(&old);
     old
 }
 
@@ -57,7 +50,19 @@ fn plays_an_older_daemon() {
     let env = tt_proto::paths::Environment::of([("HOME", home)]);
     let mut options = ttd::lifecycle::Options::from_environment(&env).unwrap();
     options.version = "0.0.1".into();
-    InProcess::start(options).ended_within(LIMIT);
+    let daemon = InProcess::start(options);
+    // Signals end a daemon in order, as the program does.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut terminate = {
+        let _inside = runtime.enter();
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap()
+    };
+    let stopper = daemon.stopper();
+    runtime.spawn(async move {
+        terminate.recv().await;
+        stopper.stop();
+    });
+    assert!(daemon.ended_within(LIMIT));
 }
 
 #[test]
@@ -76,7 +81,7 @@ fn many_newer_clients_at_once_replace_an_older_daemon_without_getting_in_each_ot
 fn an_older_daemon_that_stands_still_is_reported_not_fought() {
     let home = home!();
     let old = old_daemon(&home);
-    old.signal(Signal::SIGSTOP);
+    process::freeze(old.pid());
     let error =
         block_on(Client::connect(Settings { deadline: std::time::Duration::from_millis(300), ..settings(&home) }))
             .unwrap_err();

@@ -77,6 +77,10 @@ pub(super) async fn replace(settings: &Settings, rpc: &Rpc, pid: u32) -> Result<
 
 /// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.
 pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error> {
+    // A daemon that has taken the lock this instant is about to sign it.
+    if lock_state(settings) == (LockState::Held { pid: None }) {
+        let _ = wait_until_gone(settings, None, MERCY).await;
+    }
     let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
     if let Some(rpc) = rpc
         && rpc.daemon_stop().await.is_ok()
