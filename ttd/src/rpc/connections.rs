@@ -232,3 +232,34 @@ impl AsyncWrite for Tracked {
         self.stream.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_with_too_many_calls_under_way_is_read_again_once_one_is_answered() {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        let (mut tracked, connection) = Connections::default().admit(stream, None, Activity::new());
+        let mut extensions = Extensions::new();
+        extensions.insert(connection);
+        let mut calls: Vec<Call> = (0..MAX_CALLS).map(|_| Call::of(&extensions).unwrap()).collect();
+        client.write_all(b"one more").await.unwrap();
+        let (sender, mut read) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut bytes = [0; 8];
+            tracked.read_exact(&mut bytes).await.unwrap();
+            sender.send(bytes)
+        });
+        // The bytes are there, and the reader has had its chance to take them.
+        tokio::task::yield_now().await;
+        client.writable().await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(read.try_recv().is_err(), "read although nothing was answered");
+        calls.pop();
+        assert_eq!(&read.await.unwrap(), b"one more");
+    }
+}
