@@ -100,6 +100,20 @@ fn a_directory_that_others_could_have_a_hand_in_is_refused_with_the_remedy() {
     refused_by_both_ends(&foreign, "chown");
 }
 
+// 2
+#[test]
+fn a_directory_opened_to_others_under_a_running_daemon_is_refused_as_well() {
+    let home = home!();
+    let pid = home.start();
+    let mode = |mode| std::fs::set_permissions(home.paths().data_dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o777);
+    let error = home.run(&["--json", "whoami"]).refused(4);
+    assert!(error["hint"].as_str().unwrap().contains("chmod 700"), "{error}");
+    mode(0o700);
+    home.run(&["--no-autostart", "whoami"]).ok();
+    assert_eq!(home.daemon(), Some(pid));
+}
+
 fn refused_by_both_ends(home: &Home, remedy: &str) {
     let error = home.run(&["--json", "whoami"]).refused(4);
     assert_eq!(error["error"], "storage_unavailable");
