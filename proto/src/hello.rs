@@ -77,6 +77,7 @@ impl Signals {
             "CODEX_SESSION_ID",
             "CODEX_CI",
             "GEMINI_CLI",
+            "GEMINI_SESSION_ID",
             "OPENCODE",
         ];
         AGENT.iter().any(|name| self.var(name).is_some())

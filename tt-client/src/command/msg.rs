@@ -206,8 +206,9 @@ async fn recv_from_inbox(mut workspace: Workspace, args: RecvArgs, from: Option<
             }
         };
         let nothing = taken.events.is_empty() && taken.skipped.is_none();
+        let stay = args.follow || (args.wait && nothing);
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
-        if wrote == Wrote::ReaderGone || (!args.follow && !(args.wait && nothing)) || timed_out {
+        if wrote == Wrote::ReaderGone || !stay || timed_out {
             return Ok(());
         }
     }

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use jsonrpsee::Extensions;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -23,6 +23,9 @@ use crate::lifecycle::idle::{Activity, Busy};
 /// More connections than this, and the one that has been idle longest is closed to make room.
 pub const MAX_CONNECTIONS: usize = 512;
 
+/// Calls one connection may have under way. Nothing more is read from it until some of them are answered.
+const MAX_CALLS: usize = 256;
+
 /// One client's connection. It travels in the extensions of every request that comes in on it.
 #[derive(Debug)]
 pub struct Connection {
@@ -36,6 +39,10 @@ pub struct Connection {
     calls: AtomicUsize,
     last_used: AtomicU64,
     uses: Arc<AtomicU64>,
+    /// The client does not take the answers it has.
+    stuck: AtomicBool,
+    /// Whoever wants to read the next request.
+    reader: Mutex<Option<Waker>>,
     /// Messages this connection took and has not confirmed. They go back with it.
     taken: Mutex<Vec<TakenMessages>>,
 }
@@ -80,7 +87,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         self.connection.touch();
-        self.connection.calls.fetch_sub(1, Ordering::AcqRel);
+        if self.connection.calls.fetch_sub(1, Ordering::AcqRel) >= MAX_CALLS {
+            self.connection.resume();
+        }
     }
 }
 
@@ -107,6 +116,32 @@ impl Connection {
     /// Strangers before acquaintances, then the one used longest ago.
     fn rank(&self) -> (bool, u64) {
         (self.session.get().is_some(), self.last_used.load(Ordering::Relaxed))
+    }
+
+    /// Whether to read on. The server starts every request it reads, so that a client which asks and does not listen, or
+    /// asks faster than it can be answered, would otherwise fill the memory.
+    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        let full = || self.stuck.load(Ordering::Acquire) || self.calls.load(Ordering::Acquire) >= MAX_CALLS;
+        if !full() {
+            return Poll::Ready(());
+        }
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        // It may have changed before the waker was in place.
+        if full() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Takes note of whether the client took what was written.
+    fn wrote<T>(&self, written: Poll<T>) -> Poll<T> {
+        if self.stuck.swap(written.is_pending(), Ordering::AcqRel) && written.is_ready() {
+            self.resume();
+        }
+        written
+    }
+
+    fn resume(&self) {
+        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reader.wake();
+        }
     }
 
     fn hang_up(&self) {
@@ -139,6 +174,8 @@ impl Connections {
             last_used: AtomicU64::new(0),
             uses: self.uses.clone(),
             taken: Mutex::default(),
+            stuck: AtomicBool::new(false),
+            reader: Mutex::new(None),
         });
         connection.touch();
         let mut open = self.lock();
@@ -152,7 +189,7 @@ impl Connections {
         }
         open.insert(connection.id, connection.clone());
         drop(open);
-        let tracked = Tracked { _entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
+        let tracked = Tracked { entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
         (tracked, connection)
     }
 
@@ -172,7 +209,7 @@ impl Connections {
 /// that is closed or used again.
 #[derive(Debug)]
 pub struct Tracked {
-    _entry: Entry,
+    entry: Entry,
     stream: UnixStream,
 }
 
@@ -190,13 +227,15 @@ impl Drop for Entry {
 
 impl AsyncRead for Tracked {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.entry.connection.poll_readable(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Tracked {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.entry.connection.wrote(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -212,10 +251,42 @@ impl AsyncWrite for Tracked {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.entry.connection.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_with_too_many_calls_under_way_is_read_again_once_one_is_answered() {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        let (mut tracked, connection) = Connections::default().admit(stream, None, Activity::new());
+        let mut extensions = Extensions::new();
+        extensions.insert(connection);
+        let mut calls: Vec<Call> = (0..MAX_CALLS).map(|_| Call::of(&extensions).unwrap()).collect();
+        client.write_all(b"one more").await.unwrap();
+        let (sender, mut read) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut bytes = [0; 8];
+            tracked.read_exact(&mut bytes).await.unwrap();
+            sender.send(bytes)
+        });
+        // The bytes are there, and the reader has had its chance to take them.
+        tokio::task::yield_now().await;
+        client.writable().await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(read.try_recv().is_err(), "read although nothing was answered");
+        calls.pop();
+        assert_eq!(&read.await.unwrap(), b"one more");
     }
 }

@@ -182,18 +182,23 @@ impl Reader {
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.
     async fn stream(&self, sink: SubscriptionSink, mut live: broadcast::Receiver<News>, mut cursor: i64) {
         let mut stop = self.shared.stop.subscribe();
+        // The cursor stands at the last event that matched; what was seen since need not be read again.
+        let mut seen = cursor;
         loop {
-            let Ok(page) = self.page(cursor, Some(PAGE)).await else {
+            let Ok(page) = self.page(seen, Some(PAGE)).await else {
                 return end(&sink, cursor, "room_deleted").await;
             };
-            let caught_up = page.events.len() < PAGE;
+            let more = page.events.len() == PAGE;
             for event in page.events {
-                cursor = event.event_seq;
+                (cursor, seen) = (event.event_seq, event.event_seq);
                 if !send(&sink, event, cursor).await {
                     return;
                 }
             }
-            while caught_up {
+            if more {
+                continue;
+            }
+            loop {
                 let news = tokio::select! {
                     news = live.recv() => news,
                     () = sink.closed() => return,
@@ -201,16 +206,16 @@ impl Reader {
                 };
                 match news {
                     // The page may have run ahead of the live buffer.
-                    Ok(News::Event(event)) if event.event_seq <= cursor || !self.filter.matches(&event) => {}
+                    Ok(News::Event(event)) if event.event_seq <= seen => {}
+                    Ok(News::Event(event)) if !self.filter.matches(&event) => seen = event.event_seq,
                     Ok(News::Event(event)) => {
-                        cursor = event.event_seq;
+                        (cursor, seen) = (event.event_seq, event.event_seq);
                         if !send(&sink, Event::clone(&event), cursor).await {
                             return;
                         }
                     }
-                    Ok(News::Deleted) => return end(&sink, cursor, "room_deleted").await,
                     Err(RecvError::Lagged(_)) => break,
-                    Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,
+                    Ok(News::Deleted) | Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,
                 }
             }
         }
