@@ -59,7 +59,9 @@ fn play(stage: &Stage) -> Result<(), Failure> {
     codex.aside("tt msg recv --text")?;
     codex.aside("tt msg send claude --text 'yes, until the backfill is done'")?;
     claude.run("tt msg recv --text")?;
-    stage.narrate("Claude is done and hands over. In the same instant Codex's wait returns, with all it needs to know.")?;
+    stage.narrate(
+        "Claude is done and hands over. In the same instant Codex's wait returns, with all it needs to know.",
+    )?;
     claude.run(
         "tt release --text --status 'migration written, not run' --next-action 'run it on a copy first' \
          --artifact migrations/007.sql=review --do-not 'drop the old column'",
@@ -68,7 +70,9 @@ fn play(stage: &Stage) -> Result<(), Failure> {
     stage.narrate("Now Claude waits, and Codex crashes in the middle of its turn.")?;
     claude.begin("tt wait --no-events --text")?;
     codex.kill()?;
-    stage.narrate("Claude knows at once. Nothing moves by itself: it decides to take over, and the old lease is void.")?;
+    stage.narrate(
+        "Claude knows at once. Nothing moves by itself: it decides to take over, and the old lease is void.",
+    )?;
     claude.finish()?;
     claude.run("tt take --text --reason 'codex crashed'")?;
     stage.narrate("Everything that happened is in one log.")?;
@@ -91,13 +95,16 @@ fn build_daemon(context: &Context) -> Result<(), Failure> {
     match build.status() {
         Ok(status) if status.success() => Ok(()),
         _ => Err(Failure::Other(
-            Error::new(ErrorCode::DaemonUnreachable, "ttd could not be built").hint("run `cargo build --release --bins`"),
+            Error::new(ErrorCode::DaemonUnreachable, "ttd could not be built")
+                .hint("run `cargo build --release --bins`"),
         )),
     }
 }
 
 fn broken(what: impl std::fmt::Display) -> Failure {
-    Failure::Other(Error::new(ErrorCode::DaemonUnreachable, format!("the demo broke off: {what}")).hint("run `tt doctor`"))
+    Failure::Other(
+        Error::new(ErrorCode::DaemonUnreachable, format!("the demo broke off: {what}")).hint("run `tt doctor`"),
+    )
 }
 
 /// A scratch home and repository with a daemon of their own.
@@ -145,7 +152,13 @@ impl Stage {
 
     /// A line somebody types, and later what came of it.
     fn typed(&self, who: &str, line: &str) -> Result<(), Failure> {
-        self.say(|style| format!("{} {}\n", style.dim(&format!("{who:>7} $")), line.replace(" --text", "").replace(" --no-events", "")))
+        self.say(|style| {
+            format!(
+                "{} {}\n",
+                style.dim(&format!("{who:>7} $")),
+                line.replace(" --text", "").replace(" --no-events", "")
+            )
+        })
     }
 
     fn answered(&self, text: &str) -> Result<(), Failure> {

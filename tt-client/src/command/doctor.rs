@@ -58,7 +58,9 @@ pub(crate) async fn run(context: &Context, _: Args) -> Result<(), Failure> {
     context.output().answer(&Report { checks }, text)?;
     if failed > 0 {
         let message = format!("{failed} of the checks failed");
-        return Err(Failure::Other(Error::new(ErrorCode::DaemonUnreachable, message).hint("follow the remedies above")));
+        return Err(Failure::Other(
+            Error::new(ErrorCode::DaemonUnreachable, message).hint("follow the remedies above"),
+        ));
     }
     Ok(())
 }
@@ -86,8 +88,11 @@ fn disk(settings: &Settings) -> Check {
         Filesystem::Local => Check::ok("disk", "the data directory is on a local disk"),
         Filesystem::Network(kind) => Check::failed(
             "disk",
-            &Error::new(ErrorCode::StorageUnavailable, format!("the data directory is on a network filesystem ({kind})"))
-                .hint("set TALKING_STICK_DATA_DIR to a private directory on a local disk"),
+            &Error::new(
+                ErrorCode::StorageUnavailable,
+                format!("the data directory is on a network filesystem ({kind})"),
+            )
+            .hint("set TALKING_STICK_DATA_DIR to a private directory on a local disk"),
         ),
     }
 }
@@ -147,7 +152,8 @@ fn text(report: &Report, style: &Style) -> String {
             Verdict::Warning => style.warn("warning"),
             Verdict::Failed => style.warn("failed "),
         };
-        let remedy = check.remedy.as_ref().map(|r| format!("\n                     {}", harmless(r))).unwrap_or_default();
+        let remedy =
+            check.remedy.as_ref().map(|r| format!("\n                     {}", harmless(r))).unwrap_or_default();
         format!("{mark}  {:<10}  {}{remedy}\n", check.name, harmless(&check.finding))
     };
     report.checks.iter().map(line).collect()

@@ -12,8 +12,8 @@ use tt_proto::filter::OneOrMany;
 use crate::connect::DEADLINE;
 use crate::follow::{Signals, Wrote, say_cursor, write};
 use crate::output::Style;
-use crate::workspace::{PathArg, Workspace};
 use crate::render::Names;
+use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, duration, render};
 
 /// One call waits at most this long; the loop goes on for as long as it should.

@@ -13,8 +13,8 @@ use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::DEADLINE;
 use crate::follow::{Signals, Wrote, say_cursor, write};
 use crate::output::{Style, harmless};
-use crate::workspace::{PathFlag, Workspace, key};
 use crate::render::Names;
+use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, duration, inbox, render};
 
 /// One call waits at most this long; the loop goes on for as long as it should.

@@ -15,7 +15,9 @@ use crate::{Context, Failure, render};
 const PROMPT_DEADLINE: Duration = Duration::from_millis(3);
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word.")]
+#[command(
+    after_help = "Example:\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word."
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
@@ -60,7 +62,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         let line = match (status.status, status.before_you) {
             (Standing::Holding, _) => format!("{}, {turn}", style.bold("you hold the stick")),
             (Standing::Waiting, Some(0)) => format!("you are next; {holder} holds {turn}"),
-            (Standing::Waiting, before) => format!("you wait, {} before you; {holder} holds {turn}", before.unwrap_or(0)),
+            (Standing::Waiting, before) => {
+                format!("you wait, {} before you; {holder} holds {turn}", before.unwrap_or(0))
+            }
             (Standing::Idle, _) => "nobody holds the stick".into(),
             (Standing::Held, _) => format!("{holder} holds {turn}"),
             (Standing::Closed, _) => "the room is closed".into(),

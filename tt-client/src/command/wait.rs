@@ -10,8 +10,8 @@ use tt_proto::turn::{Reason, Wait, WaitStatus};
 
 use crate::connect::DEADLINE;
 use crate::output::{Style, harmless};
-use crate::workspace::{PathArg, Workspace};
 use crate::render::Names;
+use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, duration, inbox, render};
 
 /// One call waits at most this long; the loop goes on for as long as it should.
