@@ -20,15 +20,12 @@ use tt_proto::turn::{Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 
 use crate::clock::Clock;
-use crate::hub::Hub;
+use crate::hub::{Hub, WRITE_BEHIND};
 use crate::liveness::Watch;
 use crate::stick::resolution::{Resolution, World, resolve};
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
 use crate::store::rooms::Live;
 use crate::store::{Store, idempotency, rooms};
-
-/// Presence is written behind at most this often, and a crash costs nobody more than this.
-const WRITE_BEHIND: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct Rooms(Arc<Inner>);
@@ -165,16 +162,16 @@ impl Rooms {
     ) -> Result<T, Error> {
         let inner = &self.0;
         let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
-        let before = rooms::load(connection, room_id, self)?;
-        let mut room = before.clone();
-        if let Some(caller) = caller.filter(|caller| membership::returns(&room, &caller.agent_id)) {
-            membership::join(&mut room, caller, None, &moment)?;
-        }
-        let (decided, grant) = rule(&mut room, &moment, connection)?;
-        let grant = grant.or_else(|| turn::settle(&mut room, &moment));
-        let events = rooms::save(connection, &before, &room, inner.clock.wall())?;
-        let reply = answer(decided, &room, &events);
-        *aftermath = Some(Aftermath::of(self, &before, &room, events, grant.as_ref(), moment.now));
+        let rule = |room: &mut Room, moment: &Moment| rule(room, moment, connection);
+        let decision = decide(connection, room_id, self, caller, &moment, inner.clock.wall(), rule)?;
+        let reply = answer(decision.decided, &decision.after, &decision.events);
+        let told = told(&decision.before, &decision.after, decision.grant.as_ref(), moment.now);
+        *aftermath = Some(Aftermath {
+            room_id: room_id.clone(),
+            told: told.into_iter().map(|(agent, wait)| (agent, for_people(wait, &inner.clock))).collect(),
+            deadline: next_deadline(&decision.after, moment.now),
+            events: decision.events,
+        });
         Ok(reply)
     }
 
@@ -234,7 +231,6 @@ impl Rooms {
         let write_behind = async {
             loop {
                 self.0.hub.presence.changed().await;
-                tokio::time::sleep(WRITE_BEHIND).await;
                 self.write_presence().await;
             }
         };
@@ -272,11 +268,7 @@ impl Rooms {
     }
 
     async fn tick(&self, room_id: &RoomId) {
-        let rule = |room: &mut Room, moment: &Moment| {
-            membership::processes_exited(room);
-            turn::tick(room, moment);
-        };
-        log_failure("a deadline", self.happen(room_id, rule).await);
+        log_failure("a deadline", self.happen(room_id, turn::tick).await);
     }
 
     async fn process_ended(&self, anchor: Anchor) {
@@ -328,26 +320,52 @@ fn log_failure(what: &str, result: Result<(), Error>) {
     }
 }
 
-impl Aftermath {
-    fn of(
-        rooms: &Rooms,
-        before: &Room,
-        after: &Room,
-        events: Vec<Event>,
-        grant: Option<&Grant>,
-        now: Timestamp,
-    ) -> Self {
-        let answer = |agent: &AgentId| match grant {
-            _ if after.deleted => Some(Wait::ended(WaitStatus::Removed, after.turn_id)),
-            Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
-            _ => turn::standing(after, agent, now),
-        };
-        let waiting = before.members.iter().filter(|m| m.waiting != Waiting::No);
-        let told = waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?)));
-        let told = told.map(|(agent, wait)| (agent, for_people(wait, &rooms.0.clock))).collect();
-        let deadline = if after.deleted { None } else { after.next_deadline(now) };
-        Self { room_id: after.room_id.clone(), told, deadline, events }
+/// What came of a command: the room before and after, the grant it made, and the events it appended.
+#[derive(Debug)]
+pub struct Decision<X> {
+    pub decided: X,
+    pub before: Room,
+    pub after: Room,
+    pub grant: Option<Grant>,
+    pub events: Vec<Event>,
+}
+
+/// Load, decide, write: every change of a room, whoever drives it. Inside a savepoint of the caller, who rolls it back on
+/// an error.
+pub fn decide<X>(
+    connection: &Connection,
+    room_id: &RoomId,
+    live: &dyn Live,
+    caller: Option<&Identity>,
+    moment: &Moment,
+    wall: Timestamp,
+    rule: impl FnOnce(&mut Room, &Moment) -> Result<(X, Option<Grant>), Error>,
+) -> Result<Decision<X>, Error> {
+    let before = rooms::load(connection, room_id, live)?;
+    let mut room = before.clone();
+    if let Some(caller) = caller.filter(|caller| membership::arrives(&room, caller)) {
+        membership::join(&mut room, caller, None, moment)?;
     }
+    let (decided, grant) = rule(&mut room, moment)?;
+    let grant = grant.or_else(|| turn::settle(&mut room, moment));
+    let events = rooms::save(connection, &before, &room, wall)?;
+    Ok(Decision { decided, before, after: room, grant, events })
+}
+
+/// Whom a command concerns of those who waited, and what ends their wait.
+pub fn told(before: &Room, after: &Room, grant: Option<&Grant>, now: Timestamp) -> Vec<(AgentId, Wait)> {
+    let answer = |agent: &AgentId| match grant {
+        _ if after.deleted => Some(Wait::ended(WaitStatus::Removed, after.turn_id)),
+        Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
+        _ => turn::standing(after, agent, now),
+    };
+    let waiting = before.members.iter().filter(|m| m.waiting != Waiting::No);
+    waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?))).collect()
+}
+
+/// When to look at the room again though nobody asked.
+pub fn next_deadline(room: &Room, now: Timestamp) -> Option<Timestamp> {
+    if room.deleted { None } else { room.next_deadline(now) }
 }
 
 /// Deadlines leave the daemon as times of day.

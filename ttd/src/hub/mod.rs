@@ -7,7 +7,7 @@ mod presence;
 mod waiters;
 
 pub use deadlines::Deadlines;
-pub use presence::{Presence, Unwritten};
+pub use presence::{Presence, Unwritten, WRITE_BEHIND};
 pub use waiters::{Place, Waiters};
 
 /// Everything in memory.

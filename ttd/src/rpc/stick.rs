@@ -42,7 +42,6 @@ impl StickApiServer for StickMethods {
         let mut stop = shared.stop.subscribe();
         // The place comes first: from then on whatever happens in the room is told here, this wait's own claim included.
         let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid)?;
-        hub.presence.waited(&room_id, &agent, rooms.clock().now());
         let rule = {
             let agent = agent.clone();
             move |room: &mut Room, moment: &_, _: &_| {
@@ -50,6 +49,7 @@ impl StickApiServer for StickMethods {
             }
         };
         let longest = rooms.command(&room_id, by.clone(), rule, |longest, _, _| longest).await?;
+        hub.presence.waited(&room_id, &agent, rooms.clock().now());
         let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
         let told = tokio::select! {
             biased;

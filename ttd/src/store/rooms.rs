@@ -151,7 +151,9 @@ pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestam
     for member in &after.members {
         let known = before.member(&member.agent_id);
         if known.is_none_or(|known| worth_writing(known, member)) {
-            save_member(connection, &after.room_id, member).map_err(query_failed)?;
+            // A time that was only assumed in the member's favour must not be written down as if it were known.
+            let seen = known.is_none_or(|known| known.last_seen_at != member.last_seen_at);
+            save_member(connection, &after.room_id, member, seen).map_err(query_failed)?;
         }
     }
     Ok(appended)
@@ -223,7 +225,7 @@ fn save_room(
     Ok(())
 }
 
-fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> rusqlite::Result<()> {
+fn save_member(connection: &Connection, room_id: &RoomId, member: &Member, seen: bool) -> rusqlite::Result<()> {
     let anchor = member.anchor.as_ref();
     connection
         .prepare_cached(
@@ -232,7 +234,7 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> ru
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT (room_id, agent_id) DO UPDATE SET ordinal = ?3, status = ?4, display_name = ?5, harness = ?6,
                session_id = ?7, found_by = ?8, host_id = ?9, pid = ?10, process_started_at = ?11, joined_at = ?12,
-               last_seen_at = ?13, last_wait_at = ?14, last_held_turn = ?15",
+               last_seen_at = iif(?16, ?13, last_seen_at), last_wait_at = ?14, last_held_turn = ?15",
         )?
         .execute(params![
             room_id.as_str(),
@@ -250,6 +252,7 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> ru
             member.last_seen_at.to_string(),
             member.last_wait_at.map(|at| at.to_string()),
             member.last_held_turn,
+            seen,
         ])?;
     Ok(())
 }
@@ -333,11 +336,12 @@ pub fn anchored(connection: &Connection) -> Result<Vec<(RoomId, Anchor)>, Error>
     statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
 }
 
-/// The rooms in which a process is a member.
+/// The rooms in which a process is a member. One that counts as gone by its silence may still hold the stick.
 pub fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec<RoomId>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT DISTINCT room_id FROM room_members WHERE status = 'active' AND pid = ?1 AND process_started_at IS ?2",
+            "SELECT DISTINCT room_id FROM room_members
+             WHERE status IN ('active', 'gone') AND pid = ?1 AND process_started_at IS ?2",
         )
         .map_err(query_failed)?;
     let id = |row: &Row<'_>| row.get::<_, String>(0).map(RoomId::from);
