@@ -100,6 +100,20 @@ fn a_directory_that_others_could_have_a_hand_in_is_refused_with_the_remedy() {
     refused_by_both_ends(&foreign, "chown");
 }
 
+// 2
+#[test]
+fn a_directory_opened_to_others_under_a_running_daemon_is_refused_as_well() {
+    let home = home!();
+    let pid = home.start();
+    let mode = |mode| std::fs::set_permissions(home.paths().data_dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o777);
+    let error = home.run(&["--json", "whoami"]).refused(4);
+    assert!(error["hint"].as_str().unwrap().contains("chmod 700"), "{error}");
+    mode(0o700);
+    home.run(&["--no-autostart", "whoami"]).ok();
+    assert_eq!(home.daemon(), Some(pid));
+}
+
 fn refused_by_both_ends(home: &Home, remedy: &str) {
     let error = home.run(&["--json", "whoami"]).refused(4);
     assert_eq!(error["error"], "storage_unavailable");
@@ -180,10 +194,15 @@ fn a_daemon_removes_its_own_socket_and_nobody_elses() {
 #[test]
 fn fifty_clients_at_once_on_a_cold_machine_get_one_daemon_and_fifty_answers() {
     let home = home!();
-    let all: Vec<Running> = (0..50).map(|_| Running::start(&mut home.tt(&["whoami", "--json"]))).collect();
+    // Counts how often it is started, and is the daemon otherwise.
+    let ttd = home.ttd_path().display();
+    let counted = home.script("counted", &format!("#!/bin/sh\necho >> \"$HOME/starts\"\nexec '{ttd}' \"$@\"\n"));
+    let tt = || Running::start(home.tt(&["whoami", "--json"]).env("TALKING_STICK_DAEMON", &counted));
+    let all: Vec<Running> = (0..50).map(|_| tt()).collect();
     for tt in all {
         tt.finish().ok();
     }
+    assert_eq!(std::fs::read_to_string(home.path().join("starts")).unwrap(), "\n", "one start, the others waited");
     assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 1, "{}", home.log());
     assert_eq!(home.status()["pid"], home.daemon().unwrap());
 }
@@ -374,7 +393,7 @@ fn a_call_that_was_answered_is_never_made_again_however_odd_the_answer() {
 fn a_daemon_that_stands_still_is_reported_in_time_and_restarted() {
     let home = home!();
     let pid = home.start();
-    send(pid, Signal::SIGSTOP);
+    process::freeze(pid);
     let error = home.run(&["--json", "whoami"]).refused(4);
     assert_eq!(error["error"], "daemon_unreachable");
     assert!(error["hint"].as_str().unwrap().contains("tt daemon restart"), "{error}");
@@ -416,8 +435,7 @@ fn sigterm_leaves_everything_in_order() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let home = home!();
         let daemon = Running::start(&mut home.ttd());
-        wait_for(&home);
-        home.run(&["--no-autostart", "whoami"]).ok();
+        home.wait_for(&daemon);
         daemon.signal(signal);
         let ended = daemon.finish().ok();
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
@@ -427,11 +445,6 @@ fn sigterm_leaves_everything_in_order() {
         assert_eq!(log, 0, "the write-ahead log was not folded in");
         assert!(home.log().contains("stopped"));
     }
-}
-
-/// Waits for a daemon that the test started itself, as every client waits: a second one returns when the first serves.
-fn wait_for(home: &Home) {
-    home.run(&["daemon", "start"]).ok();
 }
 
 // 14
@@ -536,7 +549,7 @@ fn a_supervised_daemon_never_leaves_by_itself() {
     assert!(!daemon.ended_within(A_WHILE));
     let foreground = home!();
     let daemon = Running::start(foreground.ttd().env("TALKING_STICK_IDLE_EXIT", "1ms"));
-    wait_for(&foreground);
+    foreground.wait_for(&daemon);
     assert!(!daemon.ended_within(A_WHILE));
     assert_eq!(foreground.status()["supervised"], true);
 }

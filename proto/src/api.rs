@@ -1,11 +1,14 @@
 //! The whole API, one trait per group of methods. Server and client both come from it; parameters travel by name.
 
+use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::proc_macros::rpc;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Events;
+use crate::event::{EventItem, Events};
+use crate::filter::OneOrMany;
 use crate::handoff::Verbatim;
 use crate::hello::{Hello, Welcome, Whoami};
+use crate::message::{Confirmed, Sent, Skipped, Taken};
 use crate::note::{NoteAdded, NoteResolved, Notes};
 use crate::policy::PolicyOverrides;
 use crate::room::{Joined, Kicked, Left, ResolvedMember, RoomPolicy, RoomState, Rooms};
@@ -72,14 +75,84 @@ pub trait RoomApi {
         policy: PolicyOverrides,
         idempotency_key: Option<String>,
     ) -> Result<RoomPolicy, Error>;
+}
 
+#[rpc(server, client)]
+pub trait EventApi {
+    /// A page of the log. Without a target, everything.
     #[method(name = "get_room_events", param_kind = map, with_extensions)]
     async fn get_room_events(
         &self,
         room_id: RoomId,
         after_event_seq: Option<i64>,
         limit: Option<usize>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        target_agent_id: Option<String>,
     ) -> Result<Events, Error>;
+
+    /// The next events that match, waiting for them if there are none. Starts at "now" without a cursor.
+    #[method(name = "wait_for_events", param_kind = map, with_extensions)]
+    async fn wait_for_events(
+        &self,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        target_agent_id: Option<String>,
+        max_wait_ms: Option<u64>,
+    ) -> Result<Events, Error>;
+
+    /// Replays from the cursor, then goes live, with no gap and no repeat.
+    #[subscription(name = "subscribe_events" => "event", unsubscribe = "unsubscribe_events", item = EventItem, param_kind = map, with_extensions)]
+    async fn subscribe_events(
+        &self,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        target_agent_id: Option<String>,
+    ) -> SubscriptionResult;
+}
+
+#[rpc(server, client)]
+pub trait MessageApi {
+    /// To a member by agent id, or by what people call it (`to`: a name, the beginning of an id, `room` for everyone).
+    /// Without a recipient, to everyone who is there.
+    #[method(name = "send_message", param_kind = map, with_extensions)]
+    async fn send_message(
+        &self,
+        room_id: RoomId,
+        body: String,
+        to_agent_id: Option<AgentId>,
+        to: Option<String>,
+        delivery_hint: Option<String>,
+        idempotency_key: Option<String>,
+    ) -> Result<Sent, Error>;
+
+    /// Takes what is in the caller's inbox, waiting for it if it is empty. With more than `max_replay` waiting the older
+    /// ones are skipped.
+    #[method(name = "take_messages", param_kind = map, with_extensions)]
+    async fn take_messages(
+        &self,
+        room_id: RoomId,
+        surface: String,
+        from_agent_id: Option<AgentId>,
+        max_replay: Option<usize>,
+        max_wait_ms: Option<u64>,
+    ) -> Result<Taken, Error>;
+
+    /// Says that messages were shown. Safe to repeat.
+    #[method(name = "confirm_messages", param_kind = map, with_extensions)]
+    async fn confirm_messages(
+        &self,
+        room_id: RoomId,
+        surface: String,
+        event_seqs: Vec<i64>,
+        skipped: Option<Skipped>,
+        from_agent_id: Option<AgentId>,
+    ) -> Result<Confirmed, Error>;
 }
 
 #[rpc(server, client)]
@@ -92,6 +165,7 @@ pub trait StickApi {
         max_wait_ms: Option<u64>,
         park: Option<bool>,
         claim: Option<bool>,
+        include_events: Option<bool>,
     ) -> Result<Wait, Error>;
 
     #[method(name = "heartbeat", param_kind = map, with_extensions)]

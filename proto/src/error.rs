@@ -48,6 +48,9 @@ codes! {
     InvalidTurnId = "invalid_turn_id", "use a turn_id the room has had";
     InvalidCursor = "invalid_cursor", "use a cursor_event_seq the daemon gave out";
     InvalidBody = "invalid_body", "say something";
+    MessageTooLarge = "message_too_large", "keep a message within 4096 bytes; put the rest into a file or a note";
+    InvalidDeliveryHint = "invalid_delivery_hint", "use normal, important or interrupt";
+    InvalidEventTypeFilter = "invalid_event_type_filter", "use the names of event types";
     BodyTooLarge = "body_too_large", "keep a note within 16 KiB";
     InvalidInput = "invalid_input", "check the arguments against --help";
     AgentIdRequired = "agent_id_required", "say hello first, so that the daemon knows who is calling";

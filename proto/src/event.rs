@@ -15,6 +15,7 @@ pub enum EventType {
     Takeover,
     Close,
     Kick,
+    MessageSent,
     MemberJoined,
     MemberLeft,
     NoteAdded,
@@ -30,6 +31,7 @@ impl EventType {
         EventType::Takeover,
         EventType::Close,
         EventType::Kick,
+        EventType::MessageSent,
         EventType::MemberJoined,
         EventType::MemberLeft,
         EventType::NoteAdded,
@@ -45,6 +47,7 @@ impl EventType {
             EventType::Takeover => "takeover",
             EventType::Close => "close",
             EventType::Kick => "kick",
+            EventType::MessageSent => "message_sent",
             EventType::MemberJoined => "member_joined",
             EventType::MemberLeft => "member_left",
             EventType::NoteAdded => "note_added",
@@ -79,6 +82,23 @@ pub struct Event {
 pub struct Events {
     pub events: Vec<Event>,
     pub cursor_event_seq: i64,
+}
+
+/// One item of a subscription: an event and where to go on from after it, or word that the stream cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventItem {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<Event>,
+    pub cursor_event_seq: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync: Option<Resync>,
+}
+
+/// Why a subscription ends and what its reader must do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resync {
+    /// `room_deleted`: join again and start from the new room's cursor. `stopping`: subscribe again from the cursor.
+    pub reason: String,
 }
 
 /// The payload of `member_joined`.

@@ -8,7 +8,7 @@ use crate::AgentId;
 use crate::paths::Environment;
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
-pub const CAPABILITIES: &[&str] = &["rooms", "turns", "notes", "room_policy", "idempotency_keys"];
+pub const CAPABILITIES: &[&str] = &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys"];
 
 /// The variables that say which harness, session or terminal a caller runs in. Nothing else of the caller's
 /// environment leaves its process.
@@ -77,6 +77,7 @@ impl Signals {
             "CODEX_SESSION_ID",
             "CODEX_CI",
             "GEMINI_CLI",
+            "GEMINI_SESSION_ID",
             "OPENCODE",
         ];
         AGENT.iter().any(|name| self.var(name).is_some())

@@ -5,9 +5,11 @@
 pub mod api;
 pub mod error;
 pub mod event;
+pub mod filter;
 pub mod handoff;
 pub mod hello;
 pub mod ids;
+pub mod message;
 pub mod note;
 pub mod paths;
 pub mod policy;

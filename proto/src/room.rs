@@ -93,6 +93,8 @@ pub struct Member {
     pub status: MemberStatus,
     pub liveness: Liveness,
     pub waiting: bool,
+    /// Messages in its inbox.
+    pub unread: usize,
 }
 
 /// A room: the stored columns, and the state derived from them at this moment.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::Event;
 use crate::handoff::Verbatim;
 use crate::{AgentId, LeaseId, Timestamp};
 
@@ -88,6 +89,11 @@ pub struct Wait {
     pub from_agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// With `include_events`: inbox messages, which are this connection's until confirmed, and joins and leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<Event>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor_event_seq: Option<i64>,
 }
 
 impl Wait {
@@ -101,6 +107,8 @@ impl Wait {
             handoff: None,
             from_agent_id: None,
             reason: None,
+            events: None,
+            cursor_event_seq: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Processes that play a harness: a program of the right name, real shells below it, `tt` at the bottom.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 
 use crate::Home;
@@ -58,6 +59,12 @@ impl<'a> Harness<'a> {
             .map(|(name, text)| self.home.script(&format!("shells/{name}"), text).display().to_string())
             .collect();
         self.play(&shells, args)
+    }
+
+    /// Runs a script as a child of the harness, with the path of `tt` as its argument.
+    #[track_caller]
+    pub fn script(&self, script: &Path) -> Played {
+        self.play(&[script.display().to_string()], &[])
     }
 
     /// Runs `tt` below the shells. The harness is an orphan before it starts anything, so that nothing above the test

@@ -4,13 +4,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tt_proto::paths::{Environment, Paths};
 use ttd::lifecycle::Options;
 
-use crate::run::{self, Finished};
+use crate::run::{self, Finished, Running};
 use crate::{LIMIT, process, within};
 
 /// The only programs a test reaches besides our own.
@@ -96,6 +97,16 @@ impl Home {
     pub fn start(&self) -> u32 {
         self.run(&["daemon", "start"]).ok();
         self.daemon().unwrap_or_else(|| panic!("no daemon holds the lock"))
+    }
+
+    /// Waits for a daemon that the test started itself, by asking until it answers.
+    #[track_caller]
+    pub fn wait_for(&self, daemon: &Running) {
+        let give_up = Instant::now() + LIMIT;
+        while self.run(&["--no-autostart", "whoami"]).code != Some(0) {
+            assert!(!daemon.ended_within(Duration::ZERO), "the daemon ended");
+            assert!(Instant::now() < give_up, "the daemon does not answer");
+        }
     }
 
     /// The running daemon's account of itself.

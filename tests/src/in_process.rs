@@ -41,6 +41,11 @@ impl InProcess {
         self.stopper.stop();
     }
 
+    /// A handle to stop it from elsewhere.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
     /// Whether it ended in order, waiting for that no longer than `limit`.
     pub fn ended_within(&self, limit: Duration) -> bool {
         match self.ended.recv_timeout(limit) {

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use nix::sys::signal::Signal;
 use tt_proto::paths::Paths;
+
+use crate::LIMIT;
 
 /// A process' environment as it was started with.
 pub fn environment(pid: u32) -> BTreeMap<String, String> {
@@ -27,6 +31,23 @@ pub fn descriptors(pid: u32) -> BTreeMap<u32, PathBuf> {
 
 pub fn working_directory(pid: u32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
+}
+
+/// Makes a process stand still, and returns when each of its threads does: on a busy machine the signal takes its time.
+#[track_caller]
+pub fn freeze(pid: u32) {
+    crate::home::send(pid, Signal::SIGSTOP);
+    let give_up = Instant::now() + LIMIT;
+    while cfg!(target_os = "linux") && !stands_still(pid) {
+        assert!(Instant::now() < give_up, "process {pid} does not stand still");
+        std::thread::yield_now();
+    }
+}
+
+fn stands_still(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    states.all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
 }
 
 /// The most memory it ever had in use, in KiB.

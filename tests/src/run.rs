@@ -46,6 +46,13 @@ impl Finished {
         }
         error
     }
+
+    /// The same for a person: text on standard error, with the hint among it.
+    #[track_caller]
+    pub fn refused_in_text(&self, code: i32, hint: &str) {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
+        assert!(self.stderr.starts_with("tt: ") && self.stderr.contains(hint), "{self:?}");
+    }
 }
 
 /// A program under way. Dropping it ends it.

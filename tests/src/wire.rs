@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::LIMIT;
 
@@ -104,8 +105,14 @@ impl Wire {
         }
     }
 
-    /// Gives writes that nobody reads no time at all.
+    /// Gives up soon on writes that nobody reads.
     pub fn impatient(&mut self) {
-        let _ = self.0.set_nonblocking(true);
+        let _ = self.0.set_write_timeout(Some(Duration::from_secs(2)));
+    }
+
+    /// The same connection, to send on one thread and listen on another.
+    #[track_caller]
+    pub fn second(&self) -> Self {
+        Self(self.0.try_clone().unwrap_or_else(|e| panic!("{e}")))
     }
 }

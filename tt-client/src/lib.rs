@@ -3,7 +3,12 @@
 
 mod command;
 pub mod connect;
+mod follow;
+mod handoff;
+mod inbox;
 pub mod output;
+mod render;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -32,6 +37,38 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Become a member of this workspace's room
+    Join(command::join::Args),
+    /// Stop being a member
+    Leave(command::leave::Args),
+    /// Show the rooms there are
+    List(command::list::Args),
+    /// Show who holds the stick, who waits, and what was handed over
+    State(command::state::Args),
+    /// Wait for your turn
+    Wait(command::wait::Args),
+    /// Take the stick if it is free, without waiting
+    Try(command::wait::TryArgs),
+    /// Give the stick back, with a handoff for whoever comes next
+    Release(command::release::Args),
+    /// Give the stick to a member, with a handoff
+    #[command(alias = "assign")]
+    Pass(command::release::PassArgs),
+    /// Take the stick from someone who no longer answers
+    #[command(alias = "takeover")]
+    Take(command::take::Args),
+    /// Say that you are still at work with the stick
+    Heartbeat(command::heartbeat::Args),
+    /// Remove a member that is gone
+    Kick(command::kick::Args),
+    /// Talk to another member, or to everyone, in the middle of anyone's turn
+    #[command(subcommand)]
+    Msg(command::msg::Args),
+    /// Leave, list and resolve remarks
+    #[command(subcommand)]
+    Notes(command::notes::Args),
+    /// Show what happened in the room
+    Events(command::events::Args),
     /// Show who the daemon takes you for
     Whoami(command::whoami::Args),
     /// Start, stop and look at the daemon
@@ -127,11 +164,30 @@ pub fn main() -> ExitCode {
 
 async fn run(context: &Context, command: Command) -> Result<(), Failure> {
     match command {
+        Command::Join(args) => command::join::run(context, args).await,
+        Command::Leave(args) => command::leave::run(context, args).await,
+        Command::List(args) => command::list::run(context, args).await,
+        Command::State(args) => command::state::run(context, args).await,
+        Command::Wait(args) => command::wait::run(context, args).await,
+        Command::Try(args) => command::wait::run_try(context, args).await,
+        Command::Release(args) => command::release::run(context, args).await,
+        Command::Pass(args) => command::release::run_pass(context, args).await,
+        Command::Take(args) => command::take::run(context, args).await,
+        Command::Heartbeat(args) => command::heartbeat::run(context, args).await,
+        Command::Kick(args) => command::kick::run(context, args).await,
+        Command::Msg(args) => command::msg::run(context, args).await,
+        Command::Notes(args) => command::notes::run(context, args).await,
+        Command::Events(args) => command::events::run(context, args).await,
         Command::Whoami(args) => command::whoami::run(context, args).await,
         Command::Daemon(args) => command::daemon::run(context, args).await,
         Command::Service(args) => command::service::run(context, args).await,
         Command::Demo(args) => command::demo::run(context, args).await,
     }
+}
+
+/// A duration as people type it.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    tt_proto::time::parse_duration(text).ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s".to_owned())
 }
 
 fn fail(format: Format, failure: &Failure) -> ExitCode {

@@ -27,16 +27,23 @@ impl Output {
 
     /// Writes one answer: the object as JSON, or what `text` makes of it.
     pub fn answer<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<()> {
+        let line = self.line(answer, text)?;
+        let mut out = io::stdout().lock();
+        out.write_all(line.as_bytes())?;
+        out.flush()
+    }
+
+    /// One answer as it will be written, closed by a line break.
+    pub fn line<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<String> {
         let mut line = match self.format {
-            Format::Json => serde_json::to_string(answer)?,
+            // A handoff is passed on to the letter, but a line break in it can only be white space.
+            Format::Json => serde_json::to_string(answer)?.replace(['\n', '\r'], " "),
             Format::Text => text(answer, &Style { color: self.color }),
         };
         if !line.ends_with('\n') {
             line.push('\n');
         }
-        let mut out = io::stdout().lock();
-        out.write_all(line.as_bytes())?;
-        out.flush()
+        Ok(line)
     }
 
     /// Writes text that has no JSON form.
@@ -60,6 +67,10 @@ impl Style {
 
     pub fn dim(&self, text: &str) -> String {
         self.paint("2", text)
+    }
+
+    pub fn warn(&self, text: &str) -> String {
+        self.paint("33", text)
     }
 
     fn paint(&self, code: &str, text: &str) -> String {

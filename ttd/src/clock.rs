@@ -32,7 +32,7 @@ const MONOTONIC: ClockId = ClockId::from_raw(libc::CLOCK_UPTIME_RAW);
 const MONOTONIC: ClockId = ClockId::CLOCK_MONOTONIC;
 
 fn monotonic_ms() -> i64 {
-    clock_gettime(MONOTONIC).map_or(0, |t| t.tv_sec() as i64 * 1000 + t.tv_nsec() as i64 / 1_000_000)
+    clock_gettime(MONOTONIC).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
 }
 
 /// The time of day.

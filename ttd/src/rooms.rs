@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tt_proto::event::Event;
+use tt_proto::event::{Event, EventType};
 use tt_proto::hello::{Anchor, Identity};
 use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
@@ -20,7 +20,7 @@ use tt_proto::turn::{Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 
 use crate::clock::Clock;
-use crate::hub::{Hub, WRITE_BEHIND};
+use crate::hub::{Hub, News, WRITE_BEHIND};
 use crate::liveness::Watch;
 use crate::stick::resolution::{Resolution, World, resolve};
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
@@ -46,6 +46,8 @@ struct Aftermath {
     told: Vec<(AgentId, Wait)>,
     deadline: Option<Timestamp>,
     events: Vec<Event>,
+    members: Vec<AgentId>,
+    deleted: bool,
 }
 
 /// Who commands, and the key under which a repeated command is recognised.
@@ -89,6 +91,20 @@ impl Rooms {
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
+        self.command_with(room_id, by, rule, |decided, room, events, _| Ok(answer(decided, room, events))).await
+    }
+
+    /// The same for a command whose reply needs more rows written or read, in the same transaction.
+    pub async fn command_with<X, T>(
+        &self,
+        room_id: &RoomId,
+        by: Commander,
+        rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error> + Send + 'static,
+        answer: impl FnOnce(X, &Room, &[Event], &Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
         let (this, room_id) = (self.clone(), room_id.clone());
         self.write(move |connection, aftermath| {
             let wall = this.0.clock.wall();
@@ -112,7 +128,7 @@ impl Rooms {
                 rule(room, moment);
                 Ok(((), None))
             };
-            this.execute(connection, &room_id, None, aftermath, rule, |(), _, _| ())
+            this.execute(connection, &room_id, None, aftermath, rule, |(), _, _, _| Ok(()))
         })
         .await
     }
@@ -143,8 +159,10 @@ impl Rooms {
                     membership::join(room, &identity, display_name.as_deref(), moment)?;
                     Ok(((), None))
                 };
-                let answer = |(), room: &Room, events: &[Event]| answer(resolution, room, events, connection);
-                this.execute(connection, &room_id, None, aftermath, rule, answer)?
+                let answer = |(), room: &Room, events: &[Event], connection: &Connection| {
+                    answer(resolution, room, events, connection)
+                };
+                this.execute(connection, &room_id, None, aftermath, rule, answer)
             })
         })
         .await
@@ -158,18 +176,21 @@ impl Rooms {
         caller: Option<&Identity>,
         aftermath: &mut Option<Aftermath>,
         rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error>,
-        answer: impl FnOnce(X, &Room, &[Event]) -> T,
+        answer: impl FnOnce(X, &Room, &[Event], &Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let inner = &self.0;
         let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
         let rule = |room: &mut Room, moment: &Moment| rule(room, moment, connection);
         let decision = decide(connection, room_id, self, caller, &moment, inner.clock.wall(), rule)?;
-        let reply = answer(decision.decided, &decision.after, &decision.events);
-        let told = told(&decision.before, &decision.after, decision.grant.as_ref(), moment.now);
+        let after = &decision.after;
+        let reply = answer(decision.decided, after, &decision.events, connection)?;
+        let told = told(&decision.before, after, decision.grant.as_ref(), moment.now);
         *aftermath = Some(Aftermath {
             room_id: room_id.clone(),
             told: told.into_iter().map(|(agent, wait)| (agent, for_people(wait, &inner.clock))).collect(),
-            deadline: next_deadline(&decision.after, moment.now),
+            deadline: next_deadline(after, moment.now),
+            members: after.members.iter().map(|m| m.agent_id.clone()).collect(),
+            deleted: after.deleted,
             events: decision.events,
         });
         Ok(reply)
@@ -200,7 +221,16 @@ impl Rooms {
         for (agent, answer) in aftermath.told {
             hub.waiters.tell(&aftermath.room_id, &agent, answer);
         }
-        tracing::trace!(room_id = %aftermath.room_id, events = aftermath.events.len(), "committed");
+        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MessageSent) {
+            for agent in
+                aftermath.members.iter().filter(|agent| event.to_agent_id.as_ref().is_none_or(|to| to == *agent))
+            {
+                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
+            }
+        }
+        let deleted = aftermath.deleted.then_some(News::Deleted);
+        let news = aftermath.events.into_iter().map(|event| News::Event(Arc::new(event))).chain(deleted);
+        hub.subscribers.publish(&aftermath.room_id, news);
     }
 
     /// Looks at a room without changing it, as it is after the last commit.

@@ -2,5 +2,17 @@
 
 pub(crate) mod daemon;
 pub(crate) mod demo;
+pub(crate) mod events;
+pub(crate) mod heartbeat;
+pub(crate) mod join;
+pub(crate) mod kick;
+pub(crate) mod leave;
+pub(crate) mod list;
+pub(crate) mod msg;
+pub(crate) mod notes;
+pub(crate) mod release;
 pub(crate) mod service;
+pub(crate) mod state;
+pub(crate) mod take;
+pub(crate) mod wait;
 pub(crate) mod whoami;

@@ -111,13 +111,16 @@ mod platform {
         let config = settings.env.get("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
         let dir = config.join("systemd/user");
         let socket = SOCKET.replace("%h/.local/share/talking-stick/ttd.sock", &escape(&settings.paths.socket));
-        let environment = ["TALKING_STICK_DATA_DIR", "TALKING_STICK_SOCKET", "XDG_DATA_HOME"];
-        let environment: String = environment
-            .iter()
-            .filter_map(|name| Some(format!("Environment=\"{name}={}\"\n", escape(Path::new(settings.env.get(name)?)))))
+        // As resolved here: systemd runs the daemon in another directory.
+        let (env, paths) = (&settings.env, &settings.paths);
+        let own_data = env.get("TALKING_STICK_DATA_DIR").or(env.get("XDG_DATA_HOME")).map(|_| &paths.data_dir);
+        let own_socket = env.get("TALKING_STICK_SOCKET").map(|_| &paths.socket);
+        let environment: String = [("TALKING_STICK_DATA_DIR", own_data), ("TALKING_STICK_SOCKET", own_socket)]
+            .into_iter()
+            .filter_map(|(name, path)| Some(format!("Environment={}\n", quote(&format!("{name}={}", path?.display())))))
             .collect();
         let service = SERVICE
-            .replace("%h/.cargo/bin/ttd", &escape(program))
+            .replace("%h/.cargo/bin/ttd", &quote(&program.display().to_string()))
             .replace("[Service]\n", &format!("[Service]\n{environment}"));
         vec![
             Unit { path: dir.join("ttd.socket"), content: socket },
@@ -128,6 +131,11 @@ mod platform {
     /// A percent sign starts a specifier in a unit file.
     fn escape(path: &Path) -> String {
         path.display().to_string().replace('%', "%%")
+    }
+
+    /// One word, whatever is in it.
+    fn quote(text: &str) -> String {
+        format!("\"{}\"", text.replace('%', "%%").replace('\\', "\\\\").replace('"', "\\\""))
     }
 
     pub(super) fn install(_: &[Unit]) -> Vec<Vec<String>> {

@@ -81,6 +81,10 @@ async fn agrees_to_stop(settings: &Settings, rpc: &Rpc) -> bool {
 
 /// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.
 pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error> {
+    // A daemon that has taken the lock this instant is about to sign it.
+    if lock_state(settings) == (LockState::Held { pid: None }) {
+        let _ = wait_until_gone(settings, None, MERCY).await;
+    }
     let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
     if let Some(rpc) = rpc
         && agrees_to_stop(settings, rpc).await

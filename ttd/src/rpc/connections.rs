@@ -1,26 +1,31 @@
 //! The open connections: who is at the other end, what is under way, and which one has to make room.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use jsonrpsee::Extensions;
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tt_proto::hello::Identity;
 use tt_proto::{Error, ErrorCode};
 
+use crate::hub::{Owner, TakenMessages};
 use crate::identity::Derived;
 use crate::lifecycle::idle::{Activity, Busy};
 
 /// More connections than this, and the one that has been idle longest is closed to make room.
 pub const MAX_CONNECTIONS: usize = 512;
+
+/// Calls one connection may have under way. Nothing more is read from it until some of them are answered.
+const MAX_CALLS: usize = 256;
 
 /// One client's connection. It travels in the extensions of every request that comes in on it.
 #[derive(Debug)]
@@ -35,6 +40,14 @@ pub struct Connection {
     calls: AtomicUsize,
     last_used: AtomicU64,
     uses: Arc<AtomicU64>,
+    /// True once the stream is closed.
+    closed: watch::Sender<bool>,
+    /// The client does not take the answers it has.
+    stuck: AtomicBool,
+    /// Whoever wants to read the next request.
+    reader: Mutex<Option<Waker>>,
+    /// Messages this connection took and has not confirmed. They go back with it.
+    taken: Mutex<Vec<TakenMessages>>,
 }
 
 /// Who is at the other end, for as long as the connection lasts.
@@ -68,6 +81,11 @@ impl Call {
         self.session().map(|session| &session.derived.identity)
     }
 
+    /// Resolves when the other end is gone. The server lets a call run to its end all the same.
+    pub async fn hung_up(&self) {
+        let _ = self.connection.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
     pub fn session(&self) -> Result<&Session, Error> {
         let unknown = || Error::new(ErrorCode::AgentIdRequired, "this connection has not said hello");
         self.connection.session.get().ok_or_else(unknown)
@@ -77,7 +95,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         self.connection.touch();
-        self.connection.calls.fetch_sub(1, Ordering::AcqRel);
+        if self.connection.calls.fetch_sub(1, Ordering::AcqRel) >= MAX_CALLS {
+            self.connection.resume();
+        }
     }
 }
 
@@ -87,9 +107,49 @@ impl Connection {
         self.last_used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Keeps messages for this connection until it confirms them or ends.
+    pub fn hold(&self, taken: TakenMessages) {
+        if !taken.event_seqs.is_empty() {
+            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        }
+    }
+
+    /// Lets go of messages that were confirmed.
+    pub fn let_go(&self, owner: &Owner, event_seqs: &HashSet<i64>) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.iter_mut().filter(|taken| taken.owner == *owner).for_each(|taken| taken.confirmed(event_seqs));
+        taken.retain(|taken| !taken.event_seqs.is_empty());
+    }
+
     /// Strangers before acquaintances, then the one used longest ago.
     fn rank(&self) -> (bool, u64) {
         (self.session.get().is_some(), self.last_used.load(Ordering::Relaxed))
+    }
+
+    /// Whether to read on. The server starts every request it reads, so that a client which asks and does not listen, or
+    /// asks faster than it can be answered, would otherwise fill the memory.
+    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        let full = || self.stuck.load(Ordering::Acquire) || self.calls.load(Ordering::Acquire) >= MAX_CALLS;
+        if !full() {
+            return Poll::Ready(());
+        }
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        // It may have changed before the waker was in place.
+        if full() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Takes note of whether the client took what was written.
+    fn wrote<T>(&self, written: Poll<T>) -> Poll<T> {
+        if self.stuck.swap(written.is_pending(), Ordering::AcqRel) && written.is_ready() {
+            self.resume();
+        }
+        written
+    }
+
+    fn resume(&self) {
+        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reader.wake();
+        }
     }
 
     fn hang_up(&self) {
@@ -121,6 +181,10 @@ impl Connections {
             calls: AtomicUsize::new(0),
             last_used: AtomicU64::new(0),
             uses: self.uses.clone(),
+            taken: Mutex::default(),
+            closed: watch::Sender::new(false),
+            stuck: AtomicBool::new(false),
+            reader: Mutex::new(None),
         });
         connection.touch();
         let mut open = self.lock();
@@ -134,7 +198,7 @@ impl Connections {
         }
         open.insert(connection.id, connection.clone());
         drop(open);
-        let tracked = Tracked { _entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
+        let tracked = Tracked { entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
         (tracked, connection)
     }
 
@@ -154,7 +218,7 @@ impl Connections {
 /// that is closed or used again.
 #[derive(Debug)]
 pub struct Tracked {
-    _entry: Entry,
+    entry: Entry,
     stream: UnixStream,
 }
 
@@ -167,18 +231,21 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.connections.lock().remove(&self.connection.id);
+        self.connection.closed.send_replace(true);
     }
 }
 
 impl AsyncRead for Tracked {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        std::task::ready!(self.entry.connection.poll_readable(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Tracked {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.entry.connection.wrote(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -194,10 +261,42 @@ impl AsyncWrite for Tracked {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.entry.connection.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_with_too_many_calls_under_way_is_read_again_once_one_is_answered() {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        let (mut tracked, connection) = Connections::default().admit(stream, None, Activity::new());
+        let mut extensions = Extensions::new();
+        extensions.insert(connection);
+        let mut calls: Vec<Call> = (0..MAX_CALLS).map(|_| Call::of(&extensions).unwrap()).collect();
+        client.write_all(b"one more").await.unwrap();
+        let (sender, mut read) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut bytes = [0; 8];
+            tracked.read_exact(&mut bytes).await.unwrap();
+            sender.send(bytes)
+        });
+        // The bytes are there, and the reader has had its chance to take them.
+        tokio::task::yield_now().await;
+        client.writable().await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(read.try_recv().is_err(), "read although nothing was answered");
+        calls.pop();
+        assert_eq!(&read.await.unwrap(), b"one more");
     }
 }

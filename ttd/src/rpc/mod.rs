@@ -3,12 +3,16 @@
 
 mod connections;
 mod daemon;
+mod events;
+mod messages;
+mod news;
 mod notes;
 mod rooms;
 mod stick;
 mod view;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Session, Tracked};
@@ -19,10 +23,11 @@ use jsonrpsee::server::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tower::Service;
-use tt_proto::api::{DaemonApiServer, NoteApiServer, RoomApiServer, StickApiServer};
+use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
 use tt_proto::{Error, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
 
+use crate::hub::Owner;
 use crate::lifecycle::Options;
 use crate::lifecycle::idle::Activity;
 use crate::rooms::{Commander, Rooms};
@@ -52,6 +57,8 @@ pub struct Shared {
     pub started_at: Timestamp,
     /// True once the daemon is to stop.
     pub stop: watch::Sender<bool>,
+    /// How far each member's waits have told it who came and went.
+    comings: Mutex<HashMap<Owner, i64>>,
 }
 
 impl Shared {
@@ -68,7 +75,16 @@ impl Shared {
             program: daemon::program(),
             started: Instant::now(),
             stop,
+            comings: Mutex::default(),
         }
+    }
+
+    fn comings_cursor(&self, owner: &Owner) -> Option<i64> {
+        self.comings.lock().unwrap_or_else(PoisonError::into_inner).get(owner).copied()
+    }
+
+    fn set_comings_cursor(&self, owner: Owner, cursor: i64) {
+        self.comings.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, cursor);
     }
 
     /// The caller of a command, seen alive by making it.
@@ -87,8 +103,21 @@ impl Shared {
         all.merge(rooms::RoomMethods(self.clone()).into_rpc()).map_err(clash)?;
         all.merge(stick::StickMethods(self.clone()).into_rpc()).map_err(clash)?;
         all.merge(notes::NoteMethods(self.clone()).into_rpc()).map_err(clash)?;
+        all.merge(messages::MessageMethods(self.clone()).into_rpc()).map_err(clash)?;
+        all.merge(events::EventMethods(self.clone()).into_rpc()).map_err(clash)?;
         Ok(all.into())
     }
+}
+
+/// Resolves once the daemon is to stop.
+async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// What a call that waits is told when the daemon stops.
+fn leaving() -> Error {
+    Error::new(tt_proto::ErrorCode::DaemonUnreachable, "the daemon is stopping")
+        .hint("call again; that starts a new one")
 }
 
 /// Serves until told to stop, then lets the calls under way finish. `close_listener` runs between the two: after it no

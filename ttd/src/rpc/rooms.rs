@@ -1,4 +1,4 @@
-//! `join_path`, `leave_room`, `kick_member`, `list_rooms`, `get_room_state`, `set_room_policy`, `get_room_events`.
+//! `join_path`, `leave_room`, `kick_member`, `list_rooms`, `get_room_state`, `resolve_member`, `set_room_policy`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
 use tt_proto::api::RoomApiServer;
-use tt_proto::event::Events;
 use tt_proto::handoff::Handoff;
 use tt_proto::policy::PolicyOverrides;
 use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, ResolvedMember, RoomPolicy, RoomState, Rooms};
@@ -16,11 +15,7 @@ use super::{Call, Shared, view};
 use crate::rooms::PathFacts;
 use crate::stick::resolution::MARKERS;
 use crate::stick::{Room, membership, names};
-use crate::store::{events, rooms};
-
-/// A page of the log is this long unless asked otherwise, and never longer than the second.
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
+use crate::store::{deliveries, events, rooms};
 
 /// No path people use is longer.
 const MAX_PATH_BYTES: usize = 4096;
@@ -43,7 +38,8 @@ impl RoomApiServer for RoomMethods {
         let place = self.place(&call, &context_path).await?;
         let clock = self.0.rooms.clock().clone();
         let agent_id = by.identity.agent_id.clone();
-        self.0
+        let joined = self
+            .0
             .rooms
             .join(by, place, force_new.unwrap_or(false), display_name, move |resolution, room, _, connection| {
                 Ok(Joined {
@@ -54,14 +50,19 @@ impl RoomApiServer for RoomMethods {
                     joined_existing_room: resolution.exists,
                     cursor_event_seq: events::newest(connection, &room.room_id)?,
                     warning: resolution.warning,
-                    members: view::members(room, &clock),
+                    members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
                     policy: room.policy.clone(),
                     room_state: view::room(room, &agent_id, rooms::updated_at(connection, &room.room_id)?, &clock),
                     handoff_template: Handoff::template(),
                     agent_id,
                 })
             })
-            .await
+            .await?;
+        let owner = (joined.room_id.clone(), joined.agent_id.clone());
+        if self.0.comings_cursor(&owner).is_none() {
+            self.0.set_comings_cursor(owner, joined.cursor_event_seq);
+        }
+        Ok(joined)
     }
 
     async fn leave_room(
@@ -117,12 +118,8 @@ impl RoomApiServer for RoomMethods {
             None => None,
         };
         let list = self.0.rooms.store().read(move |connection| {
-            let mut all = rooms::list(connection)?;
-            if let Some(place) = place {
-                let path = place.resolve(connection, false).path;
-                all.retain(|room| Path::new(&room.canonical_path) == path);
-            }
-            Ok(all)
+            let path = place.map(|place| place.resolve(connection, false).path);
+            rooms::list(connection, path.as_deref())
         });
         Ok(Rooms { rooms: list.await? })
     }
@@ -136,7 +133,7 @@ impl RoomApiServer for RoomMethods {
             let updated_at = rooms::updated_at(connection, &room.room_id)?;
             Ok(RoomState {
                 room: view::room(room, &viewer, updated_at, &clock),
-                members: view::members(room, &clock),
+                members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
                 pending_handoff: room.pending_handoff.as_ref().map(|held| held.handoff.clone()),
                 current_handoff: room.current_handoff.as_ref().map(|held| held.handoff.clone()),
                 takeover: view::takeover(room, &clock),
@@ -181,28 +178,6 @@ impl RoomApiServer for RoomMethods {
         };
         let answer = |(), room: &Room, _: &_| RoomPolicy { room_id: room.room_id.clone(), policy: room.policy.clone() };
         self.0.rooms.command(&room_id, by, rule, answer).await
-    }
-
-    async fn get_room_events(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        limit: Option<usize>,
-    ) -> Result<Events, Error> {
-        let call = Call::of(extensions)?;
-        call.identity()?;
-        let cursor = after_event_seq.unwrap_or(0);
-        if cursor < 0 {
-            return Err(Error::new(ErrorCode::InvalidCursor, "after_event_seq is negative"));
-        }
-        let limit = limit.unwrap_or(PAGE).min(MAX_PAGE);
-        let page = self
-            .0
-            .rooms
-            .look(&room_id, move |room, connection| events::after(connection, &room.room_id, cursor, limit));
-        let page = page.await?;
-        Ok(Events { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
     }
 }
 

@@ -11,9 +11,10 @@ use tt_proto::handoff::Verbatim;
 use tt_proto::turn::{Heartbeat, HeartbeatStatus, Relinquished, RelinquishedStatus, TakenOver, Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
 
-use super::{Call, Shared};
+use super::news::News;
+use super::{Call, Shared, leaving, told_to_stop};
 use crate::rooms::for_people;
-use crate::stick::{Room, Waiting, takeover, turn};
+use crate::stick::{Room, Waiting, membership, takeover, turn};
 
 pub(super) struct StickMethods(pub(super) Arc<Shared>);
 
@@ -26,6 +27,7 @@ impl StickApiServer for StickMethods {
         max_wait_ms: Option<u64>,
         park: Option<bool>,
         claim: Option<bool>,
+        include_events: Option<bool>,
     ) -> Result<Wait, Error> {
         let call = Call::of(extensions)?;
         let shared = &self.0;
@@ -40,8 +42,13 @@ impl StickApiServer for StickMethods {
             (false, alone) => Waiting::Listening { alone },
         };
         let mut stop = shared.stop.subscribe();
+        let mut news = match include_events {
+            Some(true) => Some(News::of(shared, &room_id, &agent).await?),
+            _ => None,
+        };
         // The place comes first: from then on whatever happens in the room is told here, this wait's own claim included.
-        let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid)?;
+        let lives = |pid| shared.options.processes.get(pid).is_some();
+        let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid, lives)?;
         let rule = {
             let agent = agent.clone();
             move |room: &mut Room, moment: &_, _: &_| {
@@ -54,14 +61,17 @@ impl StickApiServer for StickMethods {
         let told = tokio::select! {
             biased;
             told = &mut place.told => told.ok(),
-            _ = stop.wait_for(|stop| *stop) => return Err(leaving()),
-            () = tokio::time::sleep(patience), if !patience.is_zero() => None,
-            () = std::future::ready(()), if patience.is_zero() => None,
+            () = told_to_stop(&mut stop) => return Err(leaving()),
+            // Nobody listens any more: whoever waits next for this member must find its place free.
+            () = call.hung_up() => return Err(leaving()),
+            // A look at the inbox comes before the first sleep, so that a wait with no patience has it too.
+            there = News::there(&mut news, shared), if news.is_some() => { there?; None }
+            () = tokio::time::sleep(patience) => None,
         };
         drop(place);
         hub.presence.waited(&room_id, &agent, rooms.clock().now());
-        match told {
-            Some(told) => Ok(told),
+        let mut answer = match told {
+            Some(told) => told,
             // A grant may have been on its way when the patience ran out: whoever asks last asks the writer.
             None => {
                 let clock = rooms.clock().clone();
@@ -69,9 +79,15 @@ impl StickApiServer for StickMethods {
                     let standing = turn::standing(room, &agent, clock.now());
                     for_people(standing.unwrap_or_else(|| Wait::ended(WaitStatus::NotYet, room.turn_id)), &clock)
                 };
-                rooms.command(&room_id, by, |_, _, _| Ok(((), None)), answer).await
+                rooms.command(&room_id, by, |_, _, _| Ok(((), None)), answer).await?
             }
+        };
+        if let Some(news) = news {
+            let (events, cursor) = news.hand_over(shared, &call).await?;
+            answer.events = Some(events);
+            answer.cursor_event_seq = Some(cursor);
         }
+        Ok(answer)
     }
 
     async fn heartbeat(
@@ -83,15 +99,30 @@ impl StickApiServer for StickMethods {
     ) -> Result<Heartbeat, Error> {
         let call = Call::of(extensions)?;
         let rooms = &self.0.rooms;
-        let agent = call.identity()?.agent_id.clone();
-        rooms.seen(&agent);
+        let by = self.0.commander(&call, None)?;
+        let identity = by.identity.clone();
         let clock = rooms.clock().clone();
-        let look = rooms.look(&room_id, move |room, _| {
-            turn::check_authority(room, &agent, &lease_id, expected_turn_id)?;
+        let beat = move |room: &Room| {
+            turn::check_authority(room, &identity.agent_id, &lease_id, expected_turn_id)?;
             let end = room.lease_end().unwrap_or_else(|| clock.now());
             Ok(Heartbeat { status: HeartbeatStatus::Ok, lease_expires_at: clock.to_wall(end) })
-        });
-        look.await
+        };
+        let (caller, look) = (by.identity.clone(), beat.clone());
+        let look =
+            rooms.look(
+                &room_id,
+                move |room, _| {
+                    if membership::arrives(room, &caller) { Ok(None) } else { look(room).map(Some) }
+                },
+            );
+        match look.await? {
+            Some(beat) => Ok(beat),
+            // Only one that brings its sender back has something to write.
+            None => {
+                let rule = move |room: &mut Room, _: &_, _: &_| Ok((beat(room)?, None));
+                rooms.command(&room_id, by, rule, |beat, _, _| beat).await
+            }
+        }
     }
 
     async fn release_stick(
@@ -174,9 +205,4 @@ fn relinquished(status: RelinquishedStatus, event_type: EventType, events: &[Eve
         reserved_for: event.and_then(|event| event.to_agent_id.clone()),
         event_seq: event.map_or(0, |event| event.event_seq),
     }
-}
-
-fn leaving() -> Error {
-    Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping")
-        .hint("wait again; the next call starts a new one")
 }

@@ -1,12 +1,14 @@
 //! Rooms as the wire shows them. Steady times become times of day here, and only the holder sees the lease.
 
+use std::collections::HashMap;
+
 use tt_proto::room::{Member, Room, Takeover};
 use tt_proto::{AgentId, Timestamp};
 
 use crate::clock::Clock;
 use crate::stick::{self, HandoffAt, Waiting, takeover};
 
-pub(super) fn member(member: &stick::Member, clock: &Clock) -> Member {
+fn member(member: &stick::Member, unread: usize, clock: &Clock) -> Member {
     Member {
         agent_id: member.agent_id.clone(),
         display_name: member.display_name.clone(),
@@ -18,11 +20,12 @@ pub(super) fn member(member: &stick::Member, clock: &Clock) -> Member {
         status: member.status,
         liveness: member.liveness,
         waiting: member.waiting != Waiting::No,
+        unread,
     }
 }
 
-pub(super) fn members(room: &stick::Room, clock: &Clock) -> Vec<Member> {
-    room.members.iter().map(|m| member(m, clock)).collect()
+pub(super) fn members(room: &stick::Room, unread: &HashMap<AgentId, usize>, clock: &Clock) -> Vec<Member> {
+    room.members.iter().map(|m| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), clock)).collect()
 }
 
 pub(super) fn room(room: &stick::Room, viewer: &AgentId, updated_at: Timestamp, clock: &Clock) -> Room {

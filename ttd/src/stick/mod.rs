@@ -6,6 +6,7 @@
 
 pub mod fairness;
 pub mod membership;
+pub mod message;
 pub mod names;
 pub mod notes;
 pub mod resolution;

@@ -216,13 +216,12 @@ pub fn standing(room: &Room, agent: &AgentId, now: Timestamp) -> Option<Wait> {
 pub fn your_turn(room: &Room, reason: ClaimReason) -> Wait {
     let held = room.current_handoff.as_ref();
     Wait {
-        status: WaitStatus::YourTurn,
-        turn_id: room.turn_id,
         lease_id: room.lease_id.clone(),
         lease_expires_at: room.lease_end(),
         handoff: held.map(|h| h.handoff.clone()),
         from_agent_id: held.map(|h| h.from.clone()),
         reason: Some(Reason::Claim(reason)),
+        ..Wait::ended(WaitStatus::YourTurn, room.turn_id)
     }
 }
 

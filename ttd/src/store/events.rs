@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tt_proto::event::{Event, EventType};
+use tt_proto::filter::Filter;
 use tt_proto::handoff::Verbatim;
 use tt_proto::{AgentId, Error, EventId, RoomId, Timestamp};
 
@@ -59,16 +60,36 @@ pub fn get(connection: &Connection, event_seq: i64) -> Result<Option<Event>, Err
         .map_err(query_failed)
 }
 
-/// A room's events after a cursor, oldest first.
-pub fn after(connection: &Connection, room_id: &RoomId, cursor: i64, limit: usize) -> Result<Vec<Event>, Error> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut statement = connection
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM room_events WHERE room_id = ?1 AND event_seq > ?2 ORDER BY event_seq LIMIT ?3"
-        ))
-        .map_err(query_failed)?;
-    let rows = statement.query_map(params![room_id.as_str(), cursor, limit], event_row).map_err(query_failed)?;
-    Ok(rows.collect::<Result<Vec<_>, _>>().map_err(query_failed)?.into_iter().flatten().collect())
+/// A room's events after a cursor that match, oldest first, at most `limit`. SQLite passes over what cannot match by its
+/// type or sender; the filter itself decides.
+pub fn matching(
+    connection: &Connection,
+    room_id: &RoomId,
+    cursor: i64,
+    limit: usize,
+    filter: &Filter,
+) -> Result<Vec<Event>, Error> {
+    // Names of types are our own words and safe to write into the statement.
+    let types = filter.event_types.as_ref().map(|types| {
+        let names: Vec<String> = types.iter().map(|t| format!("'{}'", t.as_str())).collect();
+        format!(" AND event_type IN ({})", names.join(", "))
+    });
+    let sql = format!(
+        "SELECT {COLUMNS} FROM room_events WHERE room_id = ?1 AND event_seq > ?2 AND (?3 IS NULL OR from_agent_id = ?3){}
+         ORDER BY event_seq",
+        types.unwrap_or_default()
+    );
+    let mut statement = connection.prepare_cached(&sql).map_err(query_failed)?;
+    let from = filter.from.as_ref().map(AgentId::as_str);
+    let rows = statement.query_map(params![room_id.as_str(), cursor, from], event_row).map_err(query_failed)?;
+    let mut found = Vec::new();
+    for row in rows {
+        if found.len() >= limit {
+            break;
+        }
+        found.extend(row.map_err(query_failed)?.filter(|event| filter.matches(event)));
+    }
+    Ok(found)
 }
 
 /// The number of a room's newest event; 0 before the first.

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(4, "004_last_wait"),
     migration!(5, "005_event_payload"),
     migration!(101, "101_turns_and_members"),
+    migration!(102, "102_deliveries"),
 ];
 
 /// Why a database cannot be brought to our schema.

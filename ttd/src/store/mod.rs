@@ -2,6 +2,7 @@
 //!
 //! No rule about sticks or members is decided here.
 
+pub mod deliveries;
 pub mod events;
 mod filesystem;
 pub mod idempotency;

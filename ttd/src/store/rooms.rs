@@ -267,6 +267,13 @@ pub fn at_path(connection: &Connection, path: &Path) -> Result<Option<RoomId>, E
         .map_err(query_failed)
 }
 
+pub fn exists(connection: &Connection, room_id: &RoomId) -> Result<bool, Error> {
+    connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM path_rooms WHERE room_id = ?1)")
+        .and_then(|mut s| s.query_row([room_id.as_str()], |row| row.get(0)))
+        .map_err(query_failed)
+}
+
 /// A new, idle room.
 pub fn create(connection: &Connection, path: &str, wall: Timestamp) -> Result<RoomId, Error> {
     let room_id = RoomId::fresh();
@@ -281,7 +288,7 @@ pub fn create(connection: &Connection, path: &str, wall: Timestamp) -> Result<Ro
 
 /// Takes a room away with all that belongs to it, whether or not the schema it came with cascades.
 pub fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
-    for table in ["notes", "room_events", "room_members", "path_rooms"] {
+    for table in ["deliveries", "notes", "room_events", "room_members", "path_rooms"] {
         connection
             .execute(&format!("DELETE FROM {table} WHERE room_id = ?1"), [room_id.as_str()])
             .map_err(query_failed)?;
@@ -289,14 +296,15 @@ pub fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
     Ok(())
 }
 
-/// All rooms, or the one a path belongs to and those below it.
-pub fn list(connection: &Connection) -> Result<Vec<RoomSummary>, Error> {
+/// All rooms, or the one at exactly this path.
+pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSummary>, Error> {
+    let only = if path.is_some() { "WHERE canonical_path = ?1" } else { "WHERE ?1 IS NULL" };
     let mut statement = connection
-        .prepare_cached(
+        .prepare_cached(&format!(
             "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, updated_at,
                (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active')
-             FROM path_rooms r ORDER BY canonical_path",
-        )
+             FROM path_rooms r {only} ORDER BY canonical_path"
+        ))
         .map_err(query_failed)?;
     let summary = |row: &Row<'_>| {
         Ok(RoomSummary {
@@ -310,7 +318,8 @@ pub fn list(connection: &Connection) -> Result<Vec<RoomSummary>, Error> {
             updated_at: time(row, 6)?.unwrap_or(Timestamp::from_millis(0)),
         })
     };
-    statement.query_map([], summary).and_then(Iterator::collect).map_err(query_failed)
+    let path = path.map(|path| path.to_string_lossy().into_owned());
+    statement.query_map([path], summary).and_then(Iterator::collect).map_err(query_failed)
 }
 
 /// When the row was last written.

@@ -48,7 +48,7 @@ const DOUBT: i64 = ttd::hub::WRITE_BEHIND.as_millis() as i64;
 
 const TIMES: Times = Times {
     lease: 100_000,
-    activity: 60_000,
+    activity: 20_000,
     heartbeat: 10_000,
     claim: 40_000,
     presence: 300_000,

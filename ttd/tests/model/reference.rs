@@ -492,7 +492,8 @@ impl Reference {
             let there = |m: &&Member| matches!(m.status, Status::Active | Status::Gone);
             let member = member.filter(there).ok_or("unknown_target")?;
             let gone = this.gone(member) || member.status == Status::Gone;
-            if !force && !(gone && this.now >= member.seen + 2 * this.times.heartbeat) {
+            let silent = this.now >= member.seen + 2 * this.times.heartbeat;
+            if !(force || gone && silent) {
                 return Err("target_active");
             }
             events.push(event("kick", room.turn, NAMES[agent], NAMES[target], "ghost"));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
 use tt_proto::event::Event;
+use tt_proto::filter::{Filter, Target};
 use tt_proto::handoff::Verbatim;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::policy::Policy;
@@ -272,7 +273,7 @@ impl World {
     /// Starts a wait, as `wait_for_turn` does.
     pub(crate) fn wait(&mut self, number: usize, waiting: Waiting, until: i64) -> Came {
         let room_id = self.room.clone().unwrap_or_else(|| "none".into());
-        let place = match self.hub.waiters.enter(&room_id, &agent(number), waiting, None) {
+        let place = match self.hub.waiters.enter(&room_id, &agent(number), waiting, None, |_| true) {
             Ok(place) => place,
             Err(e) => return Came { refused: Some(e.code.as_str()), ..Came::default() },
         };
@@ -366,6 +367,7 @@ impl World {
             "SELECT * FROM room_members",
             "SELECT * FROM room_events",
             "SELECT * FROM notes",
+            "SELECT * FROM deliveries",
             "SELECT * FROM idempotency_keys",
             "SELECT * FROM schema_migrations",
             "SELECT * FROM steady_clock",
@@ -411,7 +413,8 @@ impl World {
     }
 
     pub(crate) fn log(&self, after: i64) -> Vec<Event> {
-        let log = |room| events::after(&self.connection, room, after, usize::MAX).unwrap();
+        let all = Filter { event_types: None, from: None, target: Target::Any };
+        let log = |room| events::matching(&self.connection, room, after, usize::MAX, &all).unwrap();
         self.room.as_ref().map_or_else(Vec::new, log)
     }
 }

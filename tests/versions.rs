@@ -1,0 +1,184 @@
+//! Two versions on one machine: the newer client replaces an older daemon once, and nobody fights. Lifecycle line 10.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::process::Command;
+
+use tt_client::connect::{Client, Settings};
+use tt_proto::api::DaemonApiClient;
+use tt_proto::{ErrorCode, PROTOCOL, VERSION};
+use tt_tests::{Home, InProcess, LIMIT, Running, block_on, home, process};
+
+fn settings(home: &Home) -> Settings {
+    let mut settings = Settings::from_environment(home.environment()).unwrap();
+    settings.daemon = Some(home.ttd_path().to_owned());
+    settings
+}
+
+fn in_process(home: &Home, version: &str) -> InProcess {
+    let mut options = home.options();
+    options.version = version.to_owned();
+    InProcess::start(options)
+}
+
+#[test]
+fn a_newer_client_replaces_an_older_daemon_once() {
+    let home = home!();
+    let old = in_process(&home, "0.0.1");
+    home.run(&["whoami"]).ok();
+    assert!(old.ended_within(LIMIT), "the older daemon is still there");
+    let new = home.daemon().unwrap();
+    assert_ne!(new, std::process::id());
+    for _ in 0..5 {
+        home.run(&["whoami"]).ok();
+        assert_eq!(home.daemon(), Some(new), "replaced again");
+    }
+    assert_eq!(home.status()["version"], VERSION);
+}
+
+/// An older daemon in a process of its own: this very program, running the test below.
+fn old_daemon(home: &Home) -> Running {
+    let mut command: Command = home.command(std::env::current_exe().unwrap());
+    let old = Running::start(command.args(["--exact", "plays_an_older_daemon", "--ignored", "--nocapture"]));
+    home.wait_for(&old);
+    old
+}
+
+#[test]
+#[ignore = "run by other tests as a daemon of version 0.0.1"]
+fn plays_an_older_daemon() {
+    let home = std::env::var_os("HOME").unwrap();
+    let env = tt_proto::paths::Environment::of([("HOME", home)]);
+    let mut options = ttd::lifecycle::Options::from_environment(&env).unwrap();
+    options.version = "0.0.1".into();
+    let daemon = InProcess::start(options);
+    // Signals end a daemon in order, as the program does.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut terminate = {
+        let _inside = runtime.enter();
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap()
+    };
+    let stopper = daemon.stopper();
+    runtime.spawn(async move {
+        terminate.recv().await;
+        stopper.stop();
+    });
+    assert!(daemon.ended_within(LIMIT));
+}
+
+#[test]
+fn many_newer_clients_at_once_replace_an_older_daemon_without_getting_in_each_others_way() {
+    let home = home!();
+    let old = old_daemon(&home);
+    let all: Vec<Running> = (0..20).map(|_| Running::start(&mut home.tt(&["whoami"]))).collect();
+    for tt in all {
+        tt.finish().ok();
+    }
+    old.finish().ok();
+    assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 1, "{}", home.log());
+}
+
+#[test]
+fn an_older_daemon_that_stands_still_is_reported_not_fought() {
+    let home = home!();
+    let old = old_daemon(&home);
+    process::freeze(old.pid());
+    let error =
+        block_on(Client::connect(Settings { deadline: std::time::Duration::from_millis(300), ..settings(&home) }))
+            .unwrap_err();
+    assert!(error.hint.contains("tt daemon restart"), "{error:?}");
+    assert_eq!(home.daemon(), Some(old.pid()));
+}
+
+#[test]
+fn an_older_client_works_with_a_newer_daemon_and_lets_it_be() {
+    let home = home!();
+    let pid = home.start();
+    block_on(async {
+        let mut client = Client::connect(Settings { version: "0.0.1".into(), ..settings(&home) }).await.unwrap();
+        client.call(async |rpc| rpc.whoami(None).await).await.unwrap();
+        assert_eq!((client.welcome().pid, client.welcome().version.as_str()), (pid, VERSION));
+    });
+    assert_eq!(home.daemon(), Some(pid));
+
+    let newer = home!();
+    let daemon = in_process(&newer, "99.0.0");
+    newer.run(&["whoami"]).ok();
+    assert_eq!(newer.status()["version"], "99.0.0");
+    assert!(!daemon.ended_within(std::time::Duration::ZERO));
+}
+
+#[test]
+fn a_client_whose_own_daemon_is_the_one_that_runs_does_not_restart_it_for_ever() {
+    let home = home!();
+    let pid = home.start();
+    // A newer tt beside an older ttd: half an upgrade.
+    let newer = Settings { version: "99.0.0".into(), ..settings(&home) };
+    for _ in 0..3 {
+        let client = block_on(Client::connect(newer.clone())).unwrap();
+        assert_eq!(client.welcome().pid, pid);
+    }
+    assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 1);
+}
+
+#[test]
+fn a_supervised_daemon_is_the_supervisors_to_restart() {
+    let home = home!();
+    let mut options = home.options();
+    (options.version, options.supervised) = ("0.0.1".into(), true);
+    let daemon = InProcess::start(options);
+    home.run(&["whoami"]).ok();
+    assert_eq!(home.status()["version"], "0.0.1");
+    assert!(!daemon.ended_within(std::time::Duration::ZERO));
+}
+
+#[test]
+fn a_client_that_may_not_start_a_daemon_does_not_replace_one() {
+    let home = home!();
+    let _daemon = in_process(&home, "0.0.1");
+    home.run(&["--no-autostart", "whoami"]).ok();
+    assert_eq!(home.status()["version"], "0.0.1");
+}
+
+#[test]
+fn a_protocol_that_is_no_longer_spoken_is_refused_with_the_remedy() {
+    let home = home!();
+    let pid = home.start();
+    let ancient = Settings { protocol: 0, version: "0.0.1".into(), ..settings(&home) };
+    let error = block_on(Client::connect(ancient)).unwrap_err();
+    assert_eq!(error.code, ErrorCode::ProtocolMismatch);
+    assert!(error.hint.contains(&format!("install tt {VERSION}")), "{error:?}");
+    assert_eq!(error.details["daemon_protocol"], PROTOCOL);
+    assert_eq!(home.daemon(), Some(pid));
+
+    let strict = home!();
+    let mut options = strict.options();
+    (options.min_protocol, options.version) = (PROTOCOL + 1, "99.0.0".into());
+    let _daemon = InProcess::start(options);
+    let error = strict.run(&["--json", "whoami"]).refused(3);
+    assert_eq!(error["error"], "protocol_mismatch");
+}
+
+#[test]
+fn a_daemon_too_old_to_understand_the_client_is_replaced_once_and_then_reported() {
+    let home = home!();
+    let pid = home.start();
+    // No daemon of this build speaks it, so the replacement refuses as well.
+    let future = Settings { protocol: PROTOCOL + 1, version: "99.0.0".into(), ..settings(&home) };
+    let error = block_on(Client::connect(future)).unwrap_err();
+    assert_eq!(error.code, ErrorCode::ProtocolMismatch);
+    assert!(!error.hint.is_empty());
+    assert_ne!(home.daemon(), Some(pid));
+    assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 2, "{}", home.log());
+}
+
+#[test]
+fn the_handshake_says_what_both_ends_can_do() {
+    let home = home!();
+    let client = block_on(Client::connect(settings(&home))).unwrap();
+    let welcome = client.welcome();
+    assert_eq!((welcome.protocol, welcome.version.as_str()), (PROTOCOL, VERSION));
+    assert!(welcome.capabilities.iter().any(|name| name == "messages"), "{welcome:?}");
+    assert_eq!(welcome.program.as_ref().unwrap().path, home.ttd_path().to_str().unwrap());
+    assert_eq!(welcome.log, home.paths().log().to_str().unwrap());
+    assert_eq!(Some(welcome.pid), home.daemon());
+}

@@ -1,0 +1,50 @@
+//! `tt join`: become a member of the workspace's room.
+
+use tt_proto::room::Joined;
+
+use crate::output::{Style, harmless};
+use crate::render;
+use crate::workspace::{PathArg, join};
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt join --name reviewer")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Make a room at this exact path, inside another workspace's
+    #[arg(long)]
+    force_new: bool,
+    /// What others call you here
+    #[arg(long, value_name = "DISPLAY")]
+    name: Option<String>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let path = args.path.text()?;
+    let (mut client, output) = context.connect().await?;
+    let joined = join(&mut client, &path, args.force_new, args.name).await?;
+    Ok(output.answer(&joined, text)?)
+}
+
+fn text(joined: &Joined, style: &Style) -> String {
+    let how = if joined.joined_existing_room { "joined" } else { "opened" };
+    let mut text = format!(
+        "{how} {} as {}\n",
+        style.bold(&harmless(&joined.canonical_path)),
+        style.bold(&harmless(joined.agent_id.as_str()))
+    );
+    if let Some(warning) = &joined.warning {
+        text.push_str(&style.warn(&format!("  note: {}\n", harmless(warning))));
+    }
+    let others: Vec<String> = joined
+        .members
+        .iter()
+        .filter(|m| m.agent_id != joined.agent_id && m.status == tt_proto::room::MemberStatus::Active)
+        .map(|m| render::name(&m.agent_id, &joined.members))
+        .collect();
+    let here =
+        if others.is_empty() { "nobody else is here".to_owned() } else { format!("here: {}", others.join(", ")) };
+    text.push_str(&style.dim(&format!("  {here}\n")));
+    text
+}

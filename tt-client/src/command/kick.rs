@@ -1,0 +1,40 @@
+//! `tt kick`: remove a member that is gone.
+
+use tt_proto::api::RoomApiClient;
+
+use crate::output::harmless;
+use crate::workspace::{PathArg, Workspace, key};
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt kick codex --reason \"its terminal was closed\"")]
+pub(crate) struct Args {
+    /// The member: name, agent id, or the beginning of one
+    who: String,
+    #[command(flatten)]
+    path: PathArg,
+    /// Why, for the log
+    #[arg(long)]
+    reason: Option<String>,
+    /// Even if it is still there
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let (target, key) = (workspace.member(&args.who).await?, key());
+    let kicked = workspace
+        .call(async |rpc, room| {
+            rpc.kick_member(room.clone(), target.clone(), Some(args.force), args.reason.clone(), key.clone()).await
+        })
+        .await?;
+    Ok(workspace.output.answer(&kicked, |kicked, _| {
+        let held = match (kicked.target_was_owner, kicked.target_was_reserved_for) {
+            (true, _) => ", which held the stick",
+            (_, true) => ", for which the stick was reserved",
+            _ => "",
+        };
+        format!("kicked {}{held}", harmless(kicked.kicked_agent_id.as_str()))
+    })?)
+}

@@ -1,0 +1,42 @@
+//! `tt list`: the rooms there are.
+
+use tt_proto::api::RoomApiClient;
+use tt_proto::room::{RoomSummary, Rooms};
+
+use crate::output::{Style, harmless};
+use crate::render;
+use crate::workspace::PathArg;
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt list")]
+pub(crate) struct Args {
+    /// Only the room this path belongs to
+    #[arg(value_name = "PATH")]
+    path: Option<std::path::PathBuf>,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let path = args.path.map(|path| PathArg::at(path).text()).transpose()?;
+    let (mut client, output) = context.connect().await?;
+    let rooms = client.call(async |rpc| rpc.list_rooms(path.clone()).await).await?;
+    Ok(output.answer(&rooms, text)?)
+}
+
+fn text(rooms: &Rooms, style: &Style) -> String {
+    if rooms.rooms.is_empty() {
+        return "no rooms; open one with tt join".into();
+    }
+    let now = render::now();
+    let line = |room: &RoomSummary| {
+        let holder = match (&room.owner, &room.reserved_for) {
+            (Some(owner), _) => format!("{} holds turn {}", harmless(owner.as_str()), room.turn_id),
+            (None, Some(agent)) => format!("reserved for {}", harmless(agent.as_str())),
+            (None, None) => room.state.as_str().to_owned(),
+        };
+        let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };
+        let when = style.dim(&format!("{members}, {}", render::ago(room.updated_at, now)));
+        format!("{}\n  {holder}  {when}\n", style.bold(&harmless(&room.canonical_path)))
+    };
+    rooms.rooms.iter().map(line).collect()
+}

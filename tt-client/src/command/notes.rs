@@ -1,0 +1,110 @@
+//! `tt notes add|list|resolve`.
+
+use std::io::Read;
+
+use tt_proto::api::NoteApiClient;
+use tt_proto::note::{Note, Notes};
+use tt_proto::{Error, ErrorCode, NoteId};
+
+use crate::output::{Style, harmless};
+use crate::workspace::{PathFlag, Workspace, key};
+use crate::{Context, Failure, render};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Args {
+    /// Leave a remark that stays until it is resolved
+    #[command(after_help = "Example:\n  tt notes add the cart rounds twice")]
+    Add {
+        /// The remark
+        #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
+        body: Vec<String>,
+        /// The turn it is about
+        #[arg(long, value_name = "N")]
+        turn: Option<i64>,
+        /// Read it from standard input
+        #[arg(long)]
+        stdin: bool,
+        #[command(flatten)]
+        path: PathFlag,
+    },
+    /// Show the open remarks
+    #[command(after_help = "Example:\n  tt notes list --all")]
+    List {
+        /// Also the resolved ones
+        #[arg(long)]
+        all: bool,
+        /// Only those after this one
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        #[command(flatten)]
+        path: PathFlag,
+    },
+    /// Mark a remark as dealt with
+    #[command(after_help = "Example:\n  tt notes resolve 6f9c0a52-4f0e-4c7e-9a51-0d8c3a1d2b11")]
+    Resolve {
+        id: String,
+        #[command(flatten)]
+        path: PathFlag,
+    },
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    match args {
+        Args::Add { body, turn, stdin, path } => {
+            let body = if stdin { read_stdin()? } else { body.join(" ") };
+            let mut workspace = Workspace::find(context, path).await?;
+            let key = key();
+            let note = workspace
+                .call(async |rpc, room| rpc.add_note(room.clone(), body.clone(), turn, key.clone()).await)
+                .await?;
+            Ok(workspace.output.answer(&note, |note, style| format!("noted {}", style.dim(note.note_id.as_str())))?)
+        }
+        Args::List { all, after, limit, path } => {
+            let mut workspace = Workspace::find(context, path).await?;
+            let (room_id, after) = (workspace.room_id.clone(), after.map(NoteId::from));
+            let list =
+                async |rpc: &_| NoteApiClient::list_notes(rpc, room_id.clone(), after.clone(), Some(all), limit).await;
+            let notes = workspace.client.call(list).await?;
+            Ok(workspace.output.answer(&notes, text)?)
+        }
+        Args::Resolve { id, path } => {
+            let mut workspace = Workspace::find(context, path).await?;
+            let (id, key) = (NoteId::from(id), key());
+            let resolved =
+                workspace.call(async |rpc, room| rpc.resolve_note(room.clone(), id.clone(), key.clone()).await).await?;
+            Ok(workspace
+                .output
+                .answer(&resolved, |resolved, _| format!("resolved {}", harmless(resolved.note_id.as_str())))?)
+        }
+    }
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    let bad = |e: std::io::Error| Failure::Refused(Error::new(ErrorCode::InvalidBody, format!("standard input: {e}")));
+    std::io::stdin().read_to_string(&mut text).map_err(bad)?;
+    Ok(text)
+}
+
+fn text(notes: &Notes, style: &Style) -> String {
+    if notes.notes.is_empty() {
+        return "no notes".into();
+    }
+    let now = render::now();
+    let line = |note: &Note| {
+        let turn = note.turn_id.map(|turn| format!(" on turn {turn}")).unwrap_or_default();
+        let resolved = note.resolved_by_agent_id.as_ref().map(|by| format!(", resolved by {}", harmless(by.as_str())));
+        let head = format!(
+            "{}{turn}, {}{}  {}",
+            harmless(note.author_agent_id.as_str()),
+            render::ago(note.created_at, now),
+            resolved.unwrap_or_default(),
+            note.note_id
+        );
+        let body: String = note.body.lines().map(|line| format!("  {}\n", harmless(line))).collect();
+        format!("{}\n{body}", style.dim(&head))
+    };
+    notes.notes.iter().map(line).collect()
+}

@@ -1,0 +1,84 @@
+//! `tt release` and `tt pass`: give the stick away, with a handoff.
+
+use tt_proto::api::StickApiClient;
+use tt_proto::turn::Relinquished;
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
+
+use crate::handoff::HandoffArgs;
+use crate::output::harmless;
+use crate::workspace::{PathArg, Workspace, key};
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  tt release --status \"parser done, tests green\" --next-action \"review src/parse.rs\" \
+                        --artifact src/parse.rs=review"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    #[command(flatten)]
+    handoff: HandoffArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt pass codex --status \"parser done\" --next-action \"write the tests\"")]
+pub(crate) struct PassArgs {
+    /// The member: name, agent id, or the beginning of one
+    who: String,
+    #[command(flatten)]
+    path: PathArg,
+    #[command(flatten)]
+    handoff: HandoffArgs,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let handoff = args.handoff.handoff()?;
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let (lease, turn) = held(&mut workspace).await?;
+    let key = key();
+    let released = workspace
+        .call(async |rpc, room| {
+            rpc.release_stick(room.clone(), lease.clone(), turn, handoff.clone(), key.clone()).await
+        })
+        .await?;
+    show(&workspace, &released, turn)
+}
+
+pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Failure> {
+    let handoff = args.handoff.handoff()?;
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let to = workspace.member(&args.who).await?;
+    let (lease, turn) = held(&mut workspace).await?;
+    let key = key();
+    let passed = workspace
+        .call(async |rpc, room| {
+            rpc.pass_stick(room.clone(), lease.clone(), turn, to.clone(), handoff.clone(), key.clone()).await
+        })
+        .await?;
+    show(&workspace, &passed, turn)
+}
+
+/// The caller's turn, as the daemon keeps it for the holder.
+pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Failure> {
+    let state = workspace.state().await?;
+    let turn = state.room.turn_id;
+    match state.room.lease_id {
+        Some(lease) => Ok((lease, turn)),
+        None => {
+            let holder = state.room.owner.as_ref().map_or("nobody", AgentId::as_str).to_owned();
+            let message = format!("you do not hold the stick; {holder} does");
+            let error = Error::new(ErrorCode::StaleLease, message)
+                .detail("turn_id", turn)
+                .detail("owner", state.room.owner.map(|o| o.to_string()));
+            Err(Failure::Refused(error))
+        }
+    }
+}
+
+fn show(workspace: &Workspace, answer: &Relinquished, turn: i64) -> Result<(), Failure> {
+    Ok(workspace.output.answer(answer, |answer, _| match &answer.reserved_for {
+        Some(agent) => format!("turn {turn} is over; {} has the stick next", harmless(agent.as_str())),
+        None => format!("turn {turn} is over; the handoff waits for whoever comes next"),
+    })?)
+}

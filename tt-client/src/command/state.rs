@@ -1,0 +1,21 @@
+//! `tt state`: the room at a glance.
+
+use crate::workspace::{PathArg, Workspace};
+use crate::{Context, Failure, render};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt state")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Also those who left or are gone
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let state = workspace.state().await?;
+    let me = workspace.client.welcome().identity.agent_id.clone();
+    Ok(workspace.output.answer(&state, |state, style| render::state(state, &me, style, args.all))?)
+}

@@ -1,0 +1,40 @@
+//! `tt take`: take the stick from someone who no longer answers.
+
+use tt_proto::AgentId;
+use tt_proto::api::StickApiClient;
+
+use crate::output::harmless;
+use crate::workspace::{PathArg, Workspace, key};
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt take --reason \"codex crashed in the middle of the migration\"")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Why, for the log
+    #[arg(long, value_name = "T")]
+    reason: String,
+    /// Take it although its holder is well: a person's decision, and recorded as one
+    #[arg(long)]
+    operator: bool,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let (turn, key) = (workspace.state().await?.room.turn_id, key());
+    let taken = workspace
+        .call(async |rpc, room| {
+            rpc.takeover_stick(room.clone(), turn, args.reason.clone(), Some(args.operator), key.clone()).await
+        })
+        .await?;
+    Ok(workspace.output.answer(&taken, |taken, style| {
+        let from = taken.revoked_agent_id.as_ref().map_or("nobody", AgentId::as_str);
+        format!(
+            "{}, taken over from {} ({})\nsee what it was doing: tt events",
+            style.bold(&format!("your turn: {}", taken.turn_id)),
+            harmless(from),
+            taken.reason.as_str().replace('_', " ")
+        )
+    })?)
+}

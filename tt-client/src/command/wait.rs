@@ -1,0 +1,137 @@
+//! `tt wait`: the one receive loop an agent needs. `tt try`: the same, without waiting.
+
+use std::time::{Duration, Instant};
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use tt_proto::api::StickApiClient;
+use tt_proto::event::Event;
+use tt_proto::turn::{Reason, Wait, WaitStatus};
+
+use crate::connect::DEADLINE;
+use crate::output::{Style, harmless};
+use crate::workspace::{PathArg, Workspace};
+use crate::{Context, Failure, duration, inbox, render};
+
+/// One call waits at most this long; the loop goes on for as long as it should.
+const ONE_WAIT: Duration = Duration::from_secs(100);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt wait --timeout 10m")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Give up after this long (500ms, 30s, 5m, 2h) [default: never]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Stay listed but take no turn
+    #[arg(long, conflicts_with = "claim")]
+    park: bool,
+    /// Take an idle room even when nobody else is here
+    #[arg(long)]
+    claim: bool,
+    /// Wait for the turn alone: leave messages in the inbox, and joins and leaves unsaid
+    #[arg(long)]
+    no_events: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt try && make release")]
+pub(crate) struct TryArgs {
+    #[command(flatten)]
+    path: PathArg,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let give_up = args.timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        let left = give_up.map_or(ONE_WAIT, |at| at.saturating_duration_since(Instant::now()).min(ONE_WAIT));
+        let wait = wait(&mut workspace, left, args.park, args.claim, !args.no_events).await?;
+        let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
+        let news = wait.events.as_ref().is_some_and(|events| !events.is_empty());
+        if wait.status != WaitStatus::NotYet || news || timed_out {
+            show(&workspace, &wait, if news { "events" } else { "timeout" })?;
+            let shown: Vec<&Event> = wait.events.iter().flatten().collect();
+            return inbox::confirm(&mut workspace, "wait", &shown, None, None).await;
+        }
+    }
+}
+
+pub(crate) async fn run_try(context: &Context, args: TryArgs) -> Result<(), Failure> {
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let wait = wait(&mut workspace, Duration::ZERO, false, true, false).await?;
+    show(&workspace, &wait, "not_yet")
+}
+
+async fn wait(
+    workspace: &mut Workspace,
+    patience: Duration,
+    park: bool,
+    claim: bool,
+    events: bool,
+) -> Result<Wait, Failure> {
+    let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+    workspace
+        .call_within(patience + DEADLINE, async |rpc, room| {
+            rpc.wait_for_turn(room.clone(), Some(millis), Some(park), Some(claim), Some(events)).await
+        })
+        .await
+}
+
+/// The wait, with the end of the caller's own patience spelled out.
+struct Answer<'a> {
+    wait: &'a Wait,
+    status: Option<&'static str>,
+}
+
+impl Serialize for Answer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.status {
+            Some(status) => {
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("status", status)?;
+                map.serialize_entry("turn_id", &self.wait.turn_id)?;
+                if let Some(events) = &self.wait.events {
+                    map.serialize_entry("events", events)?;
+                    map.serialize_entry("cursor_event_seq", &self.wait.cursor_event_seq)?;
+                }
+                map.end()
+            }
+            None => self.wait.serialize(serializer),
+        }
+    }
+}
+
+fn show(workspace: &Workspace, wait: &Wait, nothing: &'static str) -> Result<(), Failure> {
+    let answer = Answer { status: (wait.status == WaitStatus::NotYet).then_some(nothing), wait };
+    Ok(workspace.output.answer(&answer, |_, style| text(wait, style))?)
+}
+
+fn text(wait: &Wait, style: &Style) -> String {
+    let reason = match wait.reason {
+        Some(Reason::Claim(reason)) => reason.as_str(),
+        Some(Reason::Takeover(reason)) => reason.as_str(),
+        None => "",
+    }
+    .replace('_', " ");
+    let news: String = wait.events.iter().flatten().map(|event| render::event(event, style)).collect();
+    let from = wait.from_agent_id.as_ref().map(|agent| harmless(agent.as_str())).unwrap_or_default();
+    let turn = match wait.status {
+        WaitStatus::YourTurn => {
+            let mut text = format!("{} ({reason})\n", style.bold(&format!("your turn: {}", wait.turn_id)));
+            if let Some(handoff) = &wait.handoff {
+                text.push_str(&format!("{}\n{}", style.dim(&format!("from {from}")), render::handoff(handoff, style)));
+            }
+            text
+        }
+        WaitStatus::TakeoverAvailable => {
+            format!("{from} has the stick but {reason}; take it over: tt take --reason \"…\"\n")
+        }
+        WaitStatus::NotYet if !news.is_empty() => String::new(),
+        WaitStatus::NotYet => "not yet\n".into(),
+        WaitStatus::Closed => "the room is closed\n".into(),
+        WaitStatus::Removed => "you are no longer a member; join again: tt join\n".into(),
+    };
+    format!("{news}{turn}")
+}

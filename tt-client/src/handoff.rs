@@ -1,0 +1,86 @@
+//! The handoff flags of `tt release` and `tt pass`.
+
+use std::io::Read;
+
+use tt_proto::handoff::{Artifact, Handoff, Role, Verbatim};
+use tt_proto::{Error, ErrorCode};
+
+use crate::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HandoffArgs {
+    /// Where the work stands
+    #[arg(long, value_name = "T", required_unless_present = "stdin")]
+    status: Option<String>,
+    /// What the next holder should do first
+    #[arg(long, value_name = "T", required_unless_present = "stdin")]
+    next_action: Option<String>,
+    /// A file to look at: PATH, PATH:FROM-TO, PATH=ROLE (examine, review, edit, context, output)
+    #[arg(long = "artifact", value_name = "P[:FROM-TO][=ROLE]", value_parser = artifact)]
+    artifacts: Vec<Artifact>,
+    /// What is still undecided
+    #[arg(long = "question", value_name = "T")]
+    open_questions: Vec<String>,
+    /// What must not be touched or tried again
+    #[arg(long, value_name = "T")]
+    do_not: Vec<String>,
+    /// Read the whole handoff as JSON from standard input
+    #[arg(long, conflicts_with_all = ["status", "next_action", "artifacts", "open_questions", "do_not"])]
+    stdin: bool,
+}
+
+impl HandoffArgs {
+    /// The handoff to send. What comes from standard input is passed on as it is; the daemon checks it.
+    pub(crate) fn handoff(self) -> Result<Verbatim, Failure> {
+        let bad = |message: String| Failure::Refused(Error::new(ErrorCode::InvalidHandoff, message));
+        if self.stdin {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|e| bad(format!("standard input: {e}")))?;
+            return Verbatim::parse(text).map_err(|e| bad(format!("standard input is not JSON: {e}")));
+        }
+        let handoff = Handoff {
+            status: self.status.unwrap_or_default(),
+            next_action: self.next_action.unwrap_or_default(),
+            artifacts: self.artifacts,
+            open_questions: self.open_questions,
+            do_not: self.do_not,
+        };
+        Verbatim::of(&handoff).map_err(|e| bad(e.to_string()))
+    }
+}
+
+/// `src/a.rs`, `src/a.rs:10-20`, `src/a.rs:7`, `src/a.rs:10-20=review`.
+fn artifact(text: &str) -> Result<Artifact, String> {
+    let (rest, role) = match text.rsplit_once('=') {
+        Some((rest, role)) => (rest, role_named(role).ok_or_else(|| format!("there is no role {role:?}"))?),
+        None => (text, Role::Examine),
+    };
+    let range = rest.rsplit_once(':').and_then(|(path, lines)| {
+        let (from, to) = lines.split_once('-').unwrap_or((lines, lines));
+        Some((path, [from.parse().ok()?, to.parse().ok()?]))
+    });
+    let (path, lines) = range.map_or((rest, None), |(path, lines)| (path, Some(lines)));
+    if path.is_empty() {
+        return Err("an artifact needs a path".into());
+    }
+    Ok(Artifact { path: path.to_owned(), lines, role, note: None })
+}
+
+fn role_named(name: &str) -> Option<Role> {
+    serde_json::from_value(name.into()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn artifacts_are_read_as_people_write_them() {
+        let read = |text| artifact(text).map(|a| (a.path, a.lines, a.role));
+        assert_eq!(read("src/a.rs"), Ok(("src/a.rs".into(), None, Role::Examine)));
+        assert_eq!(read("src/a.rs:10-20=review"), Ok(("src/a.rs".into(), Some([10, 20]), Role::Review)));
+        assert_eq!(read("src/a.rs:7"), Ok(("src/a.rs".into(), Some([7, 7]), Role::Examine)));
+        assert_eq!(read("c:odd=edit"), Ok(("c:odd".into(), None, Role::Edit)));
+        assert!(read("a=paint").is_err() && read("=edit").is_err() && read("").is_err());
+    }
+}

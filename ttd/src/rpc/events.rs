@@ -1,0 +1,241 @@
+//! `get_room_events`, `wait_for_events`, `subscribe_events`. All of them only look: nobody's presence, wait time, inbox or
+//! place in the queue changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonrpsee::core::{SubscriptionResult, async_trait};
+use jsonrpsee::{Extensions, PendingSubscriptionSink, SubscriptionSink};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tt_proto::api::EventApiServer;
+use tt_proto::event::{Event, EventItem, Events, Resync};
+use tt_proto::filter::{EventFilter, Filter, OneOrMany};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+
+use super::{Call, Shared, leaving, told_to_stop};
+use crate::hub::News;
+use crate::store::events;
+
+/// A page of the log is this long unless asked otherwise, and never longer than the second.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1000;
+
+pub(super) struct EventMethods(pub(super) Arc<Shared>);
+
+/// Somebody's look at a room's log.
+struct Reader {
+    shared: Arc<Shared>,
+    room_id: RoomId,
+    filter: Arc<Filter>,
+}
+
+#[async_trait]
+impl EventApiServer for EventMethods {
+    async fn get_room_events(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        target_agent_id: Option<String>,
+    ) -> Result<Events, Error> {
+        let call = Call::of(extensions)?;
+        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
+        let reader = self.reader(&call, room_id, &filter, "any")?;
+        let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
+        reader.page(cursor, limit).await
+    }
+
+    async fn wait_for_events(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        target_agent_id: Option<String>,
+        max_wait_ms: Option<u64>,
+    ) -> Result<Events, Error> {
+        let call = Call::of(extensions)?;
+        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
+        let reader = self.reader(&call, room_id, &filter, "self")?;
+        let mut stop = self.0.stop.subscribe();
+        let mut live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
+        let (newest, longest) = reader.head().await?;
+        let cursor = checked_cursor(after_event_seq)?.unwrap_or(newest);
+        let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
+        let deadline = tokio::time::sleep(patience);
+        tokio::pin!(deadline);
+        // Nothing that does not match moves the cursor, but it need not be read twice either.
+        let mut seen = cursor;
+        loop {
+            let page = reader.page(seen, limit).await?;
+            if !page.events.is_empty() || patience.is_zero() {
+                let last = page.events.last().map_or(cursor, |event| event.event_seq);
+                return Ok(Events { cursor_event_seq: last, ..page });
+            }
+            loop {
+                tokio::select! {
+                    news = live.recv() => match news {
+                        Ok(News::Event(event)) if event.event_seq > seen => {
+                            if reader.filter.matches(&event) {
+                                break;
+                            }
+                            seen = event.event_seq;
+                        }
+                        Ok(News::Event(_)) => {}
+                        Ok(News::Deleted) => return Err(crate::store::rooms::not_found(&reader.room_id)),
+                        Err(RecvError::Lagged(_)) => break,
+                        Err(RecvError::Closed) => return Err(leaving()),
+                    },
+                    () = &mut deadline => return Ok(Events { events: Vec::new(), cursor_event_seq: cursor }),
+                    () = told_to_stop(&mut stop) => return Err(leaving()),
+                }
+            }
+        }
+    }
+
+    async fn subscribe_events(
+        &self,
+        pending: PendingSubscriptionSink,
+        extensions: &Extensions,
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        target_agent_id: Option<String>,
+    ) -> SubscriptionResult {
+        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
+        let prepared = async {
+            let call = Call::of(extensions)?;
+            let reader = self.reader(&call, room_id, &filter, "self")?;
+            let live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
+            let (newest, _) = reader.head().await?;
+            Ok::<_, Error>((call, reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
+        };
+        match prepared.await {
+            Ok((call, reader, live, cursor)) => {
+                let sink = pending.accept().await?;
+                // The call lives as long as the subscription, so that neither the connection nor the daemon is taken for idle.
+                tokio::spawn(async move {
+                    reader.stream(sink, live, cursor).await;
+                    drop(call);
+                });
+                Ok(())
+            }
+            Err(refusal) => {
+                pending.reject(refusal).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl EventMethods {
+    fn reader(
+        &self,
+        call: &Call,
+        room_id: RoomId,
+        filter: &EventFilter,
+        default_target: &str,
+    ) -> Result<Reader, Error> {
+        let me = &call.identity()?.agent_id;
+        let filter = Arc::new(filter.understand(Some(me), default_target)?);
+        Ok(Reader { shared: self.0.clone(), room_id, filter })
+    }
+}
+
+fn checked_cursor(cursor: Option<i64>) -> Result<Option<i64>, Error> {
+    match cursor {
+        Some(cursor) if cursor < 0 => Err(Error::new(ErrorCode::InvalidCursor, "after_event_seq is negative")),
+        cursor => Ok(cursor),
+    }
+}
+
+impl Reader {
+    /// The number of the newest event, and how long a wait may last here.
+    async fn head(&self) -> Result<(i64, Duration), Error> {
+        let look = self.shared.rooms.look(&self.room_id, |room, connection| {
+            Ok((events::newest(connection, &room.room_id)?, room.policy.wait_max))
+        });
+        look.await
+    }
+
+    /// The next events that match, at most `limit`.
+    async fn page(&self, cursor: i64, limit: Option<usize>) -> Result<Events, Error> {
+        let limit = limit.unwrap_or(PAGE).min(MAX_PAGE);
+        let (room_id, filter) = (self.room_id.clone(), self.filter.clone());
+        let read = self.shared.rooms.store().read(move |connection| {
+            if !crate::store::rooms::exists(connection, &room_id)? {
+                return Err(crate::store::rooms::not_found(&room_id));
+            }
+            events::matching(connection, &room_id, cursor, limit, &filter)
+        });
+        let page = read.await?;
+        Ok(Events { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
+    }
+
+    /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.
+    async fn stream(&self, sink: SubscriptionSink, mut live: broadcast::Receiver<News>, mut cursor: i64) {
+        let mut stop = self.shared.stop.subscribe();
+        // The cursor stands at the last event that matched; what was seen since need not be read again.
+        let mut seen = cursor;
+        loop {
+            let Ok(page) = self.page(seen, Some(PAGE)).await else {
+                return end(&sink, cursor, "room_deleted").await;
+            };
+            let more = page.events.len() == PAGE;
+            for event in page.events {
+                (cursor, seen) = (event.event_seq, event.event_seq);
+                if !send(&sink, event, cursor).await {
+                    return;
+                }
+            }
+            if more {
+                continue;
+            }
+            loop {
+                let news = tokio::select! {
+                    news = live.recv() => news,
+                    () = sink.closed() => return,
+                    () = told_to_stop(&mut stop) => return end(&sink, cursor, "stopping").await,
+                };
+                match news {
+                    // The page may have run ahead of the live buffer.
+                    Ok(News::Event(event)) if event.event_seq <= seen => {}
+                    Ok(News::Event(event)) if !self.filter.matches(&event) => seen = event.event_seq,
+                    Ok(News::Event(event)) => {
+                        (cursor, seen) = (event.event_seq, event.event_seq);
+                        if !send(&sink, Event::clone(&event), cursor).await {
+                            return;
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => break,
+                    Ok(News::Deleted) | Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a slow reader: what it has not taken stays in the log, not in memory.
+async fn send(sink: &SubscriptionSink, event: Event, cursor: i64) -> bool {
+    let item = EventItem { event: Some(event), cursor_event_seq: cursor, resync: None };
+    push(sink, &item).await
+}
+
+async fn end(sink: &SubscriptionSink, cursor: i64, reason: &str) {
+    let resync = Some(Resync { reason: reason.to_owned() });
+    push(sink, &EventItem { event: None, cursor_event_seq: cursor, resync }).await;
+}
+
+async fn push(sink: &SubscriptionSink, item: &EventItem) -> bool {
+    match serde_json::value::to_raw_value(item) {
+        Ok(json) => sink.send(json).await.is_ok(),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,202 @@
+//! `send_message`, `take_messages`, `confirm_messages`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonrpsee::Extensions;
+use jsonrpsee::core::async_trait;
+use rusqlite::Connection;
+use tt_proto::api::MessageApiServer;
+use tt_proto::event::{Event, EventType};
+use tt_proto::message::{Confirmed, DeliveryHint, DeliveryState, Recipient, Sent, Skipped, Taken};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+
+use super::{Call, Shared, leaving, told_to_stop};
+use crate::hub::{Owner, TakenMessages};
+use crate::stick::{Room, message, names};
+use crate::store::{deliveries, events};
+
+/// More than this is never taken at once; the rest stays in the inbox.
+const MAX_TAKE: usize = 200;
+
+/// The surfaces that take messages through this method; others come with their own.
+const SURFACES: &[&str] = &["recv", "follow", "wait", "tool_response", "hook", "terminal", "native_inbox"];
+
+pub(super) struct MessageMethods(pub(super) Arc<Shared>);
+
+#[async_trait]
+impl MessageApiServer for MessageMethods {
+    async fn send_message(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        body: String,
+        to_agent_id: Option<AgentId>,
+        to: Option<String>,
+        delivery_hint: Option<String>,
+        idempotency_key: Option<String>,
+    ) -> Result<Sent, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, idempotency_key)?;
+        let hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
+        let agent = by.identity.agent_id.clone();
+        let rule = move |room: &mut Room, _: &_, _: &_| {
+            let to = match (to_agent_id, to.as_deref()) {
+                (Some(_), Some(_)) => {
+                    return Err(Error::new(ErrorCode::InvalidInput, "give either to_agent_id or to, not both"));
+                }
+                (Some(agent), None) => Some(agent),
+                (None, None | Some("room")) => None,
+                (None, Some(name)) => {
+                    room.active_member(&agent)?;
+                    Some(names::resolve(room, name)?.agent_id.clone())
+                }
+            };
+            Ok((message::send(room, &agent, to.as_ref(), &body, hint)?, None))
+        };
+        let this = self.0.clone();
+        let answer = move |recipients: Vec<AgentId>, room: &Room, events: &[Event], connection: &Connection| {
+            let sent = events.iter().find(|event| event.event_type == EventType::MessageSent);
+            let event =
+                sent.ok_or_else(|| Error::new(ErrorCode::StorageUnavailable, "the message was not appended"))?;
+            deliveries::add(connection, &room.room_id, event.event_seq, &recipients)?;
+            let recipient = |agent_id: AgentId| Recipient {
+                surface: this.rooms.hub().inbox.listening(&(room.room_id.clone(), agent_id.clone())).map(str::to_owned),
+                state: DeliveryState::Pending,
+                agent_id,
+            };
+            Ok(Sent {
+                event_seq: event.event_seq,
+                event_id: event.event_id.clone(),
+                created_at: event.created_at,
+                recipients: recipients.into_iter().map(recipient).collect(),
+            })
+        };
+        self.0.rooms.command_with(&room_id, by, rule, answer).await
+    }
+
+    async fn take_messages(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        surface: String,
+        from_agent_id: Option<AgentId>,
+        max_replay: Option<usize>,
+        max_wait_ms: Option<u64>,
+    ) -> Result<Taken, Error> {
+        let call = Call::of(extensions)?;
+        let by = self.0.commander(&call, None)?;
+        let owner = (room_id.clone(), by.identity.agent_id.clone());
+        let surface = known_surface(&surface)?;
+        // A member that counted as gone is back by this call, and someone who is none is told so.
+        let agent = owner.1.clone();
+        let member =
+            move |room: &mut Room, _: &_, _: &_| Ok((room.active_member(&agent).map(|_| room.policy.wait_max)?, None));
+        let longest = self.0.rooms.command(&room_id, by, member, |longest, _, _| longest).await?;
+        let patience = max_wait_ms.map_or(Duration::ZERO, |ms| longest.min(Duration::from_millis(ms)));
+        let mut stop = self.0.stop.subscribe();
+        let listener = self.0.rooms.hub().inbox.listen(&owner, surface);
+        let deadline = tokio::time::sleep(patience);
+        tokio::pin!(deadline);
+        loop {
+            // Armed before the look, so that what arrives in between is not missed.
+            let arrived = listener.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            let (taken, answer) = self.0.take(&owner, from_agent_id.as_ref(), max_replay).await?;
+            if !answer.events.is_empty() || patience.is_zero() {
+                call.connection.hold(taken);
+                return Ok(answer);
+            }
+            tokio::select! {
+                () = arrived => {}
+                () = &mut deadline => return Ok(answer),
+                () = told_to_stop(&mut stop) => return Err(leaving()),
+            }
+        }
+    }
+
+    async fn confirm_messages(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        surface: String,
+        event_seqs: Vec<i64>,
+        skipped: Option<Skipped>,
+        from_agent_id: Option<AgentId>,
+    ) -> Result<Confirmed, Error> {
+        let call = Call::of(extensions)?;
+        let agent = call.identity()?.agent_id.clone();
+        let surface = known_surface(&surface)?;
+        let owner = (room_id.clone(), agent.clone());
+        let wall = self.0.rooms.clock().wall();
+        let write = self.0.rooms.store().write(move |connection| {
+            let mut all: HashSet<i64> = event_seqs.into_iter().collect();
+            if let Some(skipped) = skipped {
+                let range = skipped.from_seq..=skipped.to_seq;
+                let pending = inbox_from(connection, &room_id, &agent, from_agent_id.as_ref())?;
+                all.extend(pending.into_iter().filter(|seq| range.contains(seq)));
+            }
+            let mut confirmed = 0;
+            for seq in &all {
+                confirmed += usize::from(deliveries::deliver(connection, *seq, &agent, surface, wall)?);
+            }
+            Ok((all, confirmed))
+        });
+        let (all, confirmed) = write.await?;
+        call.connection.let_go(&owner, &all);
+        Ok(Confirmed { confirmed })
+    }
+}
+
+fn known_surface(name: &str) -> Result<&'static str, Error> {
+    SURFACES.iter().copied().find(|surface| *surface == name).ok_or_else(|| {
+        Error::new(ErrorCode::InvalidInput, format!("there is no surface called {name:?}"))
+            .hint(format!("the surfaces are {}", SURFACES.join(", ")))
+    })
+}
+
+fn inbox_from(connection: &Connection, room: &RoomId, me: &AgentId, from: Option<&AgentId>) -> Result<Vec<i64>, Error> {
+    let pending = deliveries::inbox(connection, room, me)?;
+    let Some(from) = from else { return Ok(pending) };
+    let mut theirs = Vec::new();
+    for seq in pending {
+        if events::get(connection, seq)?.is_some_and(|event| event.from_agent_id.as_ref() == Some(from)) {
+            theirs.push(seq);
+        }
+    }
+    Ok(theirs)
+}
+
+impl Shared {
+    /// Takes what is in an inbox and not taken by anyone else. With more than `max_replay` waiting, the oldest are
+    /// passed over.
+    pub(super) async fn take(
+        &self,
+        owner: &Owner,
+        from: Option<&AgentId>,
+        max_replay: Option<usize>,
+    ) -> Result<(TakenMessages, Taken), Error> {
+        let (inbox, owner, from) = (self.rooms.hub().inbox.clone(), owner.clone(), from.cloned());
+        let read = self.rooms.store().read(move |connection| {
+            let pending = inbox_from(connection, &owner.0, &owner.1, from.as_ref())?;
+            let mut taken = inbox.take(&owner, pending.iter().copied());
+            let mut mine: Vec<i64> = pending.into_iter().filter(|seq| taken.event_seqs.contains(seq)).collect();
+            let skipped = max_replay.filter(|max| mine.len() > *max).map(|max| {
+                let rest = mine.split_off(mine.len() - max);
+                let passed_over = std::mem::replace(&mut mine, rest);
+                Skipped {
+                    skipped: passed_over.len(),
+                    from_seq: passed_over.first().copied().unwrap_or(0),
+                    to_seq: passed_over.last().copied().unwrap_or(0),
+                }
+            });
+            if mine.len() > MAX_TAKE {
+                taken.give_back(mine.split_off(MAX_TAKE));
+            }
+            Ok((taken, Taken { skipped, events: deliveries::messages(connection, &mine)? }))
+        });
+        read.await
+    }
+}

@@ -1,0 +1,74 @@
+//! Deliveries as rows: one for each message and recipient.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, params};
+use tt_proto::event::Event;
+use tt_proto::{AgentId, Error, RoomId, Timestamp};
+
+use super::{events, query_failed};
+
+/// A message waits for each of these.
+pub fn add(connection: &Connection, room_id: &RoomId, event_seq: i64, recipients: &[AgentId]) -> Result<(), Error> {
+    for recipient in recipients {
+        connection
+            .prepare_cached("INSERT INTO deliveries (event_seq, recipient_agent_id, room_id) VALUES (?1, ?2, ?3)")
+            .and_then(|mut s| s.execute(params![event_seq, recipient.as_str(), room_id.as_str()]))
+            .map_err(query_failed)?;
+    }
+    Ok(())
+}
+
+/// A member's inbox, oldest first.
+pub fn inbox(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> Result<Vec<i64>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT event_seq FROM deliveries WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending'
+             ORDER BY event_seq",
+        )
+        .map_err(query_failed)?;
+    let rows = statement.query_map([room_id.as_str(), recipient.as_str()], |row| row.get(0));
+    rows.and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// The messages of an inbox, by number.
+pub fn messages(connection: &Connection, event_seqs: &[i64]) -> Result<Vec<Event>, Error> {
+    let mut found = Vec::with_capacity(event_seqs.len());
+    for seq in event_seqs {
+        found.extend(events::get(connection, *seq)?);
+    }
+    Ok(found)
+}
+
+/// Marks a message as handed over, unless that was done before. Returns whether this did it.
+pub fn deliver(
+    connection: &Connection,
+    event_seq: i64,
+    recipient: &AgentId,
+    surface: &str,
+    wall: Timestamp,
+) -> Result<bool, Error> {
+    connection
+        .prepare_cached(
+            "UPDATE deliveries SET state = 'delivered', surface = ?3, delivered_at = ?4
+             WHERE event_seq = ?1 AND recipient_agent_id = ?2 AND state = 'pending'",
+        )
+        .and_then(|mut s| s.execute(params![event_seq, recipient.as_str(), surface, wall.to_string()]))
+        .map(|changed| changed > 0)
+        .map_err(query_failed)
+}
+
+/// How many messages wait for each member of a room.
+pub fn unread(connection: &Connection, room_id: &RoomId) -> Result<HashMap<AgentId, usize>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT recipient_agent_id, count(*) FROM deliveries WHERE room_id = ?1 AND state = 'pending'
+             GROUP BY recipient_agent_id",
+        )
+        .map_err(query_failed)?;
+    let row = |row: &rusqlite::Row<'_>| {
+        let count: i64 = row.get(1)?;
+        Ok((AgentId::trusted(row.get::<_, String>(0)?), usize::try_from(count).unwrap_or(0)))
+    };
+    statement.query_map([room_id.as_str()], row).and_then(Iterator::collect).map_err(query_failed)
+}
