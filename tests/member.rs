@@ -1,4 +1,5 @@
 //! Members of a room as the tests of the stick drive them: each a connection of its own to a real daemon.
+#![expect(dead_code, reason = "no suite needs all of it")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,13 +77,8 @@ impl Member {
     }
 
     /// Takes an idle room.
-    #[track_caller]
-    pub(crate) fn claim(&self) -> impl Future<Output = Turn> {
-        async {
-            let wait = self.try_it().await;
-            assert_eq!(wait.status, WaitStatus::YourTurn, "{wait:?}");
-            Turn::of(&wait)
-        }
+    pub(crate) async fn claim(&self) -> Turn {
+        Turn::of(&self.try_it().await)
     }
 
     /// Starts a wait, and returns once the daemon has it in its list.
@@ -204,8 +200,14 @@ impl Scene {
 
     /// Ends the daemon in order and starts another, which knows nothing but what is stored.
     pub(crate) fn restart(&mut self) {
+        self.restart_after(|_| ());
+    }
+
+    /// The same, with something done to the database in between.
+    pub(crate) fn restart_after(&mut self, change: impl FnOnce(&rusqlite::Connection)) {
         self.daemon.stop();
         assert!(self.daemon.ended_within(tt_tests::LIMIT));
+        change(&rusqlite::Connection::open(self.home.paths().database()).unwrap());
         let mut options = Options::from_environment(&self.home.environment()).unwrap();
         options.processes = self.cast.clone();
         self.clock = options.clock.clone();

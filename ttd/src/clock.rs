@@ -74,7 +74,7 @@ impl Clock {
     /// A steady time as people read it.
     pub fn to_wall(&self, steady: Timestamp) -> Timestamp {
         let apart = self.wall().as_millis() - self.now().as_millis();
-        Timestamp::from_millis(steady.as_millis() + apart)
+        Timestamp::from_millis(steady.as_millis().saturating_add(apart))
     }
 
     /// Turns the wall clock, as a user or a time server does. For tests.

@@ -262,6 +262,7 @@ impl Rooms {
             loop {
                 self.0.hub.presence.changed().await;
                 self.write_presence().await;
+                self.tidy_up().await;
             }
         };
         let catch_up = async {
@@ -273,28 +274,30 @@ impl Rooms {
 
     /// What happened while no daemon ran: processes that ended, deadlines that passed, rooms nobody came back to.
     async fn catch_up(&self) {
-        let wall = self.0.clock.wall();
-        let stale = wall - self.0.policy.idle_room_ttl;
         let found = self.0.store.read(move |connection| {
-            let mut rooms_of: Vec<RoomId> = rooms::anchored(connection)?.into_iter().map(|(room, _)| room).collect();
-            rooms_of.extend(rooms::engaged(connection)?);
-            rooms_of.sort();
-            rooms_of.dedup();
-            Ok((rooms_of, rooms::untouched_since(connection, stale)?))
+            let mut found = rooms::inhabited(connection)?;
+            found.extend(rooms::engaged(connection)?);
+            found.sort();
+            found.dedup();
+            Ok(found)
         });
-        match found.await {
-            Ok((members, untouched)) => {
-                for room_id in members {
-                    self.tick(&room_id).await;
-                }
-                for room_id in untouched {
-                    self.purge(room_id).await;
-                }
-            }
-            Err(e) => tracing::error!("catching up: {e}"),
+        for room_id in found.await.inspect_err(|e| tracing::error!("catching up: {e}")).unwrap_or_default() {
+            self.tick(&room_id).await;
         }
+        self.tidy_up().await;
+    }
+
+    /// Forgets what nobody will ask for again: old answers, and rooms left alone.
+    async fn tidy_up(&self) {
+        let wall = self.0.clock.wall();
         let forget = self.0.store.write(move |connection| idempotency::forget(connection, wall));
         log_failure("forgetting old answers", forget.await);
+        // Whichever clock is behind: no leap of the wall clock takes a room away.
+        let (policy, now) = (self.0.policy.clone(), wall.min(self.0.clock.now()));
+        let untouched = self.0.store.read(move |connection| rooms::untouched(connection, &policy, now)).await;
+        for room_id in untouched.inspect_err(|e| tracing::error!("tidying up: {e}")).unwrap_or_default() {
+            self.purge(room_id).await;
+        }
     }
 
     async fn tick(&self, room_id: &RoomId) {
@@ -311,18 +314,14 @@ impl Rooms {
 
     /// Takes away a room that has been left alone, if truly nobody is in it.
     async fn purge(&self, room_id: RoomId) {
-        let rule = |room: &mut Room, _: &Moment| membership::purge(room);
-        log_failure("purging a room", self.happen(&room_id, rule).await);
+        log_failure("purging a room", self.happen(&room_id, membership::purge).await);
     }
 
     /// Writes down who was seen when.
     pub async fn write_presence(&self) {
         let unwritten = self.0.hub.presence.take_unwritten();
-        let wall = self.0.clock.wall();
-        let write = self.0.store.write(move |connection| {
-            idempotency::forget(connection, wall)?;
-            rooms::write_presence(connection, &unwritten.seen, &unwritten.waited)
-        });
+        let write =
+            self.0.store.write(move |connection| rooms::write_presence(connection, &unwritten.seen, &unwritten.waited));
         log_failure("writing presence", write.await);
     }
 

@@ -147,10 +147,12 @@ fn depart(room: &mut Room, agents: &[AgentId], reason: &str) {
     }
 }
 
-/// Takes away a room nothing has happened in for `idle_room_ttl`, if truly nobody lives in it.
-pub fn purge(room: &mut Room) {
-    let lives = room.present().any(|m| m.liveness == Liveness::Alive || m.waiting != Waiting::No);
-    room.deleted = !lives;
+/// Takes away a room nothing has happened in for `idle_room_ttl`, if truly nobody lives in it or was heard of since.
+pub fn purge(room: &mut Room, moment: &Moment) {
+    let heard_of = |m: &Member| m.last_seen_at + room.policy.idle_room_ttl > moment.now;
+    let lives = |m: &Member| m.liveness == Liveness::Alive || m.waiting != Waiting::No || heard_of(m);
+    let inhabited = room.present().any(lives);
+    room.deleted = !inhabited;
 }
 
 /// Whether a call shows its caller where it was not known to be: back after it counted as gone, or in another process
@@ -269,11 +271,14 @@ mod tests {
     #[test]
     fn a_room_is_purged_only_when_nobody_lives_in_it() {
         let mut room = room(&["a", "b"]);
+        let week = 7 * 24 * 3600;
         room.member_mut(&id("a")).unwrap().liveness = Liveness::Gone;
-        purge(&mut room);
+        purge(&mut room, &moment(week));
         assert!(!room.deleted);
         room.member_mut(&id("b")).unwrap().liveness = Liveness::Unknown;
-        purge(&mut room);
+        purge(&mut room, &moment(week - 1));
+        assert!(!room.deleted, "b was heard of since");
+        purge(&mut room, &moment(week));
         assert!(room.deleted);
     }
 
