@@ -162,12 +162,16 @@ fn a_protocol_that_is_no_longer_spoken_is_refused_with_the_remedy() {
 fn a_daemon_too_old_to_understand_the_client_is_replaced_once_and_then_reported() {
     let home = home!();
     let pid = home.start();
-    // No daemon of this build speaks it, so the replacement refuses as well.
-    let future = Settings { protocol: PROTOCOL + 1, version: "99.0.0".into(), ..settings(&home) };
-    let error = block_on(Client::connect(future)).unwrap_err();
-    assert_eq!(error.code, ErrorCode::ProtocolMismatch);
-    assert!(!error.hint.is_empty());
-    assert_ne!(home.daemon(), Some(pid));
+    // Another program of the same build. No daemon of this build speaks the protocol, so the replacement refuses as well.
+    let other = home.path().join("ttd");
+    std::fs::copy(home.ttd_path(), &other).unwrap();
+    let future = Settings { protocol: PROTOCOL + 1, version: "99.0.0".into(), daemon: Some(other), ..settings(&home) };
+    for _ in 0..3 {
+        let error = block_on(Client::connect(future.clone())).unwrap_err();
+        assert_eq!(error.code, ErrorCode::ProtocolMismatch);
+        assert!(!error.hint.is_empty());
+        assert_ne!(home.daemon(), Some(pid));
+    }
     assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 2, "{}", home.log());
 }
 

@@ -189,6 +189,13 @@ pub fn is_private_dir(dir: &Path) -> Result<bool, Error> {
             ),
         );
     }
+    if meta.mode() & 0o1000 != 0 {
+        // Everybody's directory, such as /tmp: making it private would be worse than refusing it.
+        return refuse(
+            format!("{shown} is shared by everyone on this machine"),
+            "use a directory of your own inside it, made with: mkdir -m 700".into(),
+        );
+    }
     if meta.mode() & 0o077 != 0 {
         return refuse(
             format!("{shown} is open to other users (mode {:04o})", meta.mode() & 0o7777),
@@ -284,6 +291,9 @@ mod tests {
             std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
             assert!(is_private_dir(&dir).unwrap_err().hint.contains("chmod 700"));
         }
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let shared = is_private_dir(&dir).unwrap_err();
+        assert!(!shared.hint.contains("chmod"), "nobody should be told to close /tmp: {}", shared.hint);
         let link = base.path().join("l");
         std::os::unix::fs::symlink(&dir, &link).unwrap();
         assert!(is_private_dir(&link).unwrap_err().message.contains("symlink"));

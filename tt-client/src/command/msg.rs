@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use tt_proto::api::{EventApiClient, MessageApiClient};
+use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
 use tt_proto::message::{DeliveryHint, Sent, Skipped, Taken};
 use tt_proto::{AgentId, Error, ErrorCode};
@@ -12,6 +13,7 @@ use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::DEADLINE;
 use crate::follow::{Signals, Wrote, say_cursor, write};
 use crate::output::{Style, harmless};
+use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, duration, inbox, render};
 
@@ -152,6 +154,7 @@ async fn recv_from_log(
     if args.wait {
         return wait_for_log(&mut workspace, stream).await;
     }
+    let names = workspace.names().await?;
     let (mut cursor, room_id) = (after, workspace.room_id.clone());
     loop {
         let page = async |rpc: &_| {
@@ -172,7 +175,8 @@ async fn recv_from_log(
             return Ok(());
         }
         for event in &page.events {
-            if write(&workspace.output, event, render::event).await? == Wrote::ReaderGone {
+            let line = |event: &Event, style: &Style| render::event(event, &names, style);
+            if write(&workspace.output, event, line).await? == Wrote::ReaderGone {
                 return Ok(());
             }
         }
@@ -238,6 +242,7 @@ async fn show(
     cursor: &mut i64,
 ) -> Result<Wrote, Failure> {
     let output = workspace.output;
+    let names = if taken.events.is_empty() { Names::default() } else { workspace.names().await? };
     let mut wrote = Wrote::All;
     let mut skipped = None;
     if let Some(older) = &taken.skipped {
@@ -247,7 +252,7 @@ async fn show(
     let mut shown = Vec::new();
     for event in &taken.events {
         if wrote == Wrote::All {
-            wrote = write(&output, event, render::event).await?;
+            wrote = write(&output, event, |event, style| render::event(event, &names, style)).await?;
         }
         if wrote == Wrote::All {
             shown.push(event);

@@ -8,7 +8,7 @@ use jsonrpsee::core::client::Client as Rpc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tt_proto::api::DaemonApiClient;
-use tt_proto::hello::Welcome;
+use tt_proto::hello::{Program, Welcome};
 use tt_proto::{Error, ErrorCode};
 
 use super::Settings;
@@ -49,9 +49,14 @@ pub(super) fn should_replace(settings: &Settings, welcome: &Welcome) -> bool {
     if welcome.supervised || !settings.autostart || !newer(&settings.version, &welcome.version) {
         return false;
     }
-    // The program we would start is the one that runs: a restart would bring the same version again, for ever.
+    brings_another(settings, welcome.program.as_ref())
+}
+
+/// Whether the program we would start is another than the one that runs. If it is the same, a restart would bring the same
+/// version again, for ever.
+fn brings_another(settings: &Settings, theirs: Option<&Program>) -> bool {
     let ours = daemon_program(settings).ok().and_then(|program| std::fs::metadata(program).ok());
-    match (ours, &welcome.program) {
+    match (ours, theirs) {
         (Some(ours), Some(theirs)) => (ours.dev(), ours.ino()) != (theirs.device, theirs.inode),
         (ours, _) => ours.is_some(),
     }
@@ -59,12 +64,14 @@ pub(super) fn should_replace(settings: &Settings, welcome: &Welcome) -> bool {
 
 /// The pid of a daemon that refused us because it is older.
 pub(super) fn outdated(settings: &Settings, error: &Error) -> Option<u32> {
-    let number = |key: &str| error.details.get(key).and_then(serde_json::Value::as_u64);
+    let detail = |key: &str| error.details.get(key);
+    let number = |key: &str| detail(key).and_then(serde_json::Value::as_u64);
     let older = error.code == ErrorCode::ProtocolMismatch
         && number("daemon_protocol").is_some_and(|theirs| theirs < u64::from(settings.protocol));
-    let supervised = error.details.get("supervised").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let supervised = detail("supervised").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let program: Option<Program> = detail("program").and_then(|value| serde_json::from_value(value.clone()).ok());
     let pid = number("daemon_pid").and_then(|pid| u32::try_from(pid).ok());
-    pid.filter(|_| older && !supervised && settings.autostart)
+    pid.filter(|_| older && !supervised && settings.autostart && brings_another(settings, program.as_ref()))
 }
 
 /// Ends the older daemon; the caller then starts its own. Calls under way on the old one finish first.

@@ -106,7 +106,8 @@ fn check_protocol(shared: &Shared, hello: &Hello) -> Result<(), Error> {
     .detail("daemon_protocol", PROTOCOL)
     .detail("daemon_version", shared.options.version.as_str())
     .detail("daemon_pid", std::process::id())
-    .detail("supervised", shared.options.supervised))
+    .detail("supervised", shared.options.supervised)
+    .detail("program", serde_json::to_value(&shared.program).unwrap_or_default()))
 }
 
 /// The program this process runs, as a client can compare it with the one beside it.
