@@ -1,9 +1,10 @@
-//! The test kit: a home of its own for every test, daemons in process and as programs, processes that play a harness,
-//! and raw bytes on the wire.
+//! The test kit: a home of its own for every test, daemons in process and as programs, processes that play a harness or
+//! exist on paper only, and raw bytes on the wire.
 //!
 //! Nothing here sleeps. Waiting means waiting for an event (a process ends, a lock comes free, a pipe closes), and every
 //! wait has a limit, so that a broken daemon fails a test instead of hanging it.
 
+pub mod cast;
 pub mod harness;
 pub mod home;
 pub mod in_process;
@@ -15,6 +16,7 @@ use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub use cast::Cast;
 pub use harness::Harness;
 pub use home::Home;
 pub use in_process::{Gate, InProcess};
