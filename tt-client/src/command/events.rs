@@ -10,7 +10,7 @@ use tt_proto::event::Events;
 use tt_proto::filter::OneOrMany;
 
 use crate::connect::DEADLINE;
-use crate::follow::{Signals, Wrote, say_cursor, write};
+use crate::follow::{Signals, Wrote, reader_gone, say_cursor, write};
 use crate::output::Style;
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, duration, render};
@@ -150,6 +150,7 @@ pub(crate) async fn follow_log(workspace: &mut Workspace, stream: Stream) -> Res
         ended = follow(workspace, &stream, &mut cursor) => ended?,
         () = signals.any() => {}
         () = give_up => {}
+        () = reader_gone() => return Ok(()),
     }
     say_cursor(cursor);
     Ok(())
