@@ -8,6 +8,7 @@ pub mod cast;
 pub mod harness;
 pub mod home;
 pub mod in_process;
+pub mod member;
 pub mod process;
 pub mod run;
 pub mod wire;
@@ -20,7 +21,8 @@ pub use cast::Cast;
 pub use harness::Harness;
 pub use home::Home;
 pub use in_process::{Gate, InProcess};
-pub use run::{Finished, Running};
+pub use member::Member;
+pub use run::{Finished, Lines, Running};
 pub use wire::Wire;
 
 /// No event a test waits for takes longer than this, even on a machine that is busy with something else.

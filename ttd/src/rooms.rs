@@ -228,6 +228,12 @@ impl Rooms {
                 hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
             }
         }
+        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MemberLeft) {
+            // Whoever listens for a member that was removed listens in vain and is told so.
+            if let Some(agent) = &event.from_agent_id {
+                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
+            }
+        }
         let deleted = aftermath.deleted.then_some(News::Deleted);
         let news = aftermath.events.into_iter().map(|event| News::Event(Arc::new(event))).chain(deleted);
         hub.subscribers.publish(&aftermath.room_id, news);

@@ -10,7 +10,7 @@ use tt_proto::event::{Event, Events};
 use tt_proto::filter::OneOrMany;
 
 use crate::connect::DEADLINE;
-use crate::follow::{Signals, Wrote, say_cursor, write};
+use crate::follow::{Signals, Wrote, reader_gone, say_cursor, write};
 use crate::output::Style;
 use crate::render::Names;
 use crate::workspace::{PathArg, Workspace};
@@ -153,6 +153,7 @@ pub(crate) async fn follow_log(workspace: &mut Workspace, stream: Stream) -> Res
         ended = follow(workspace, &stream, &mut names, &mut cursor) => ended?,
         () = signals.any() => {}
         () = give_up => {}
+        () = reader_gone() => return Ok(()),
     }
     say_cursor(cursor);
     Ok(())

@@ -58,10 +58,7 @@ impl RoomApiServer for RoomMethods {
                 })
             })
             .await?;
-        let owner = (joined.room_id.clone(), joined.agent_id.clone());
-        if self.0.comings_cursor(&owner).is_none() {
-            self.0.set_comings_cursor(owner, joined.cursor_event_seq);
-        }
+        self.0.start_comings_cursor((joined.room_id.clone(), joined.agent_id.clone()), joined.cursor_event_seq);
         Ok(joined)
     }
 

@@ -42,10 +42,7 @@ impl StickApiServer for StickMethods {
             (false, alone) => Waiting::Listening { alone },
         };
         let mut stop = shared.stop.subscribe();
-        let mut news = match include_events {
-            Some(true) => Some(News::of(shared, &room_id, &agent).await?),
-            _ => None,
-        };
+        let mut news = include_events.unwrap_or(false).then(|| News::of(shared, &room_id, &agent));
         // The place comes first: from then on whatever happens in the room is told here, this wait's own claim included.
         let lives = |pid| shared.options.processes.get(pid).is_some();
         let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid, lives)?;

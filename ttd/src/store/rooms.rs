@@ -294,6 +294,19 @@ pub fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses someone who is no member of the room, or no longer one. A member that only counts as gone still is.
+pub fn not_removed(connection: &Connection, room_id: &RoomId, agent: &AgentId) -> Result<(), Error> {
+    let status: Option<String> = connection
+        .prepare_cached("SELECT status FROM room_members WHERE room_id = ?1 AND agent_id = ?2")
+        .and_then(|mut s| s.query_row([room_id.as_str(), agent.as_str()], |row| row.get(0)).optional())
+        .map_err(query_failed)?;
+    match status.as_deref().map(MemberStatus::parse) {
+        Some(MemberStatus::Active | MemberStatus::Gone) => Ok(()),
+        _ if !exists(connection, room_id)? => Err(not_found(room_id)),
+        _ => Err(Error::new(ErrorCode::UnknownMember, format!("{agent} is no longer a member of this room"))),
+    }
+}
+
 /// All rooms, or the one at exactly this path.
 pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSummary>, Error> {
     let only = if path.is_some() { "WHERE canonical_path = ?1" } else { "WHERE ?1 IS NULL" };
