@@ -1,5 +1,4 @@
 //! Whatever is typed, `tt` neither panics nor hangs, and every failure has a code of the list and an exit status of the table.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -1,5 +1,4 @@
 //! Nothing another agent writes can drive the terminal of whoever reads it, or pass for somebody else's line.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use tt_tests::{Finished, Home, home, run};
 
