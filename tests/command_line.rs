@@ -1,5 +1,4 @@
 //! What `tt` promises whoever calls it: exit codes, where answers and errors go, and a demo that leaves nothing behind.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::path::PathBuf;
 

@@ -35,8 +35,9 @@ fn bodies_names_handoffs_notes_and_reasons_are_shown_harmless() {
     as_agent(&home, "codex:1", &["try"]).ok();
     as_agent(&home, "codex:1", &["msg", "send", "room", NASTY]).ok();
     as_agent(&home, "codex:1", &["notes", "add", NASTY]).ok();
+    let artifact = format!("{}=edit", NASTY.replace('=', ""));
     let handoff =
-        ["--status", NASTY, "--next-action", NASTY, "--question", NASTY, "--do-not", NASTY, "--artifact", NASTY];
+        ["--status", NASTY, "--next-action", NASTY, "--question", NASTY, "--do-not", NASTY, "--artifact", &artifact];
     as_agent(&home, "codex:1", &[&["release"][..], &handoff].concat()).ok();
     harmless(&as_person(&home, &["state"]));
     harmless(&as_person(&home, &["notes", "list"]));
