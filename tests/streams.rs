@@ -347,10 +347,11 @@ fn looking_on_changes_nothing() {
 /// A state, and the times in it that a sign of life would change. They are times of day, reckoned anew for each answer and
 /// so a millisecond apart.
 fn comparable(mut state: RoomState) -> (RoomState, Vec<Timestamp>) {
+    let never = Timestamp::from_millis(0);
     let mut times = vec![state.room.lease_expires_at.take().unwrap()];
     for member in &mut state.members {
-        times.extend([member.last_seen_at, member.last_wait_at.unwrap_or(member.joined_at)]);
-        (member.last_seen_at, member.last_wait_at) = (Timestamp::from_millis(0), None);
+        times.extend([member.joined_at, member.last_seen_at, member.last_wait_at.unwrap_or(member.joined_at)]);
+        (member.joined_at, member.last_seen_at, member.last_wait_at) = (never, never, None);
     }
     (state, times)
 }

@@ -167,6 +167,7 @@ fn a_wait_outlives_more_restarts_than_one_call_has_patience_for() {
 fn a_wait_whose_reader_is_gone_leaves_its_messages_in_the_inbox() {
     let home = home!();
     tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
     caught_up(&home, "waiter");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -1,10 +1,12 @@
 //! Running programs: started, waited for by the event of their exit, and ended when a test is over.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeWriter, Read};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -210,6 +212,17 @@ impl Lines {
     /// Whether no line is there at this moment.
     pub fn silent(&self) -> bool {
         self.0.try_recv().is_err()
+    }
+}
+
+/// Waits until a pipe that nobody reads takes no more: whoever writes to it stands still from then on.
+#[track_caller]
+pub fn wait_until_full(pipe: &PipeWriter) {
+    let give_up = Instant::now() + LIMIT;
+    let mut end = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+    while poll(&mut end, PollTimeout::ZERO) != Ok(0) {
+        assert!(Instant::now() < give_up, "nobody fills the pipe");
+        std::thread::yield_now();
     }
 }
 

@@ -82,6 +82,23 @@ impl Inbox {
         Taken { inbox: self.clone(), owner: owner.clone(), event_seqs }
     }
 
+    /// Takes what is pending and nobody else has taken, oldest first. `look` says what is pending.
+    ///
+    /// Another surface may confirm a message, and let go of it, after the look and before the taking: it would be taken
+    /// although it was shown. What is still pending once it is taken is nobody else's, so there is a second look.
+    pub fn take_pending<E>(
+        &self,
+        owner: &Owner,
+        mut look: impl FnMut() -> Result<Vec<i64>, E>,
+    ) -> Result<(Taken, Vec<i64>), E> {
+        let mut taken = self.take(owner, look()?);
+        let mut pending = look()?;
+        pending.retain(|seq| taken.event_seqs.contains(seq));
+        let keep: HashSet<i64> = pending.iter().copied().collect();
+        taken.confirmed(&taken.event_seqs.difference(&keep).copied().collect());
+        Ok((taken, pending))
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Slot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,13 +109,6 @@ impl Taken {
     pub fn give_back(&mut self, event_seqs: impl IntoIterator<Item = i64>) {
         let rest: HashSet<i64> = event_seqs.into_iter().filter(|seq| self.event_seqs.remove(seq)).collect();
         drop(Taken { inbox: self.inbox.clone(), owner: self.owner.clone(), event_seqs: rest });
-    }
-
-    /// Forgets messages that somebody else handed over before they were taken. Nobody has listened for them in vain.
-    pub fn keep_only(&mut self, event_seqs: &[i64]) {
-        let keep: HashSet<i64> = event_seqs.iter().copied().collect();
-        let handed_over: HashSet<i64> = self.event_seqs.difference(&keep).copied().collect();
-        self.confirmed(&handed_over);
     }
 
     /// Lets go of messages that were confirmed: they are nobody's to take any more.
@@ -164,6 +174,23 @@ mod tests {
         assert_eq!(second.event_seqs, HashSet::from([3]));
         drop(first);
         assert_eq!(inbox.take(&owner(), [1, 2]).event_seqs.len(), 2, "what was not shown is given back");
+    }
+
+    #[test]
+    fn what_another_surface_confirms_between_the_look_and_the_taking_is_not_shown_again() {
+        let inbox = Inbox::default();
+        let mut other = inbox.take(&owner(), [1]);
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            // It was pending when we looked; then the other surface confirmed it and let go.
+            other.confirmed(&HashSet::from([1]));
+            Ok::<_, ()>(if looks == 1 { vec![1, 2] } else { vec![2] })
+        };
+        let (taken, mine) = inbox.take_pending(&owner(), look).unwrap();
+        assert_eq!((mine, &taken.event_seqs), (vec![2], &HashSet::from([2])));
+        drop((taken, other));
+        assert!(inbox.lock().is_empty());
     }
 
     #[tokio::test]

@@ -183,13 +183,8 @@ impl Shared {
     ) -> Result<(TakenMessages, Taken), Error> {
         let (inbox, owner, from) = (self.rooms.hub().inbox.clone(), owner.clone(), from.cloned());
         let read = self.rooms.store().read(move |connection| {
-            let pending = inbox_from(connection, &owner.0, &owner.1, from.as_ref())?;
-            let mut taken = inbox.take(&owner, pending);
-            // Another surface may have confirmed a message, and let go of it, after the look and before the taking. What is
-            // still pending now that it is taken is nobody else's.
-            let mut mine = inbox_from(connection, &owner.0, &owner.1, from.as_ref())?;
-            mine.retain(|seq| taken.event_seqs.contains(seq));
-            taken.keep_only(&mine);
+            let look = || inbox_from(connection, &owner.0, &owner.1, from.as_ref());
+            let (mut taken, mut mine) = inbox.take_pending(&owner, look)?;
             let skipped = max_replay.filter(|max| mine.len() > *max).map(|max| {
                 let rest = mine.split_off(mine.len() - max);
                 let passed_over = std::mem::replace(&mut mine, rest);
