@@ -260,6 +260,20 @@ fn silence_expires_a_member_and_any_call_brings_it_back() {
 }
 
 #[test]
+fn a_new_daemon_lets_members_expire_that_no_process_stands_for() {
+    block_on(async {
+        let mut scene = Scene::new(home!());
+        let a = scene.join_unseen("a").await;
+        let room = a.room.clone();
+        drop(a);
+        scene.restart();
+        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        scene.advance(4 * HOUR + MINUTE);
+        while !is(&watcher.rpc().get_room_state(room.clone()).await.unwrap(), "a", MemberStatus::Gone) {}
+    });
+}
+
+#[test]
 fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
     block_on(async {
         let scene = Scene::new(home!());

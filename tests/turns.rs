@@ -21,7 +21,7 @@ use tt_proto::event::EventType;
 use tt_proto::handoff::Verbatim;
 use tt_proto::note::MAX_NOTE_BYTES;
 use tt_proto::policy::PolicyOverrides;
-use tt_proto::room::{Departure, DerivedState};
+use tt_proto::room::{Departure, DerivedState, MemberStatus};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{ErrorCode, LeaseId, RoomId};
 use tt_tests::home::send;
@@ -113,6 +113,23 @@ fn a_fairer_member_between_two_waits_is_given_the_grace_and_no_more() {
         assert_eq!((state.room.owner, state.pending_handoff), (None, Some(handoff("two"))));
         scene.advance(11);
         assert_eq!(told(&waiting.await.unwrap()), "your_turn open_claim", "the grace is over");
+    });
+}
+
+#[test]
+fn a_wait_that_was_refused_holds_nobody_up() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        let stranger = Member::join(scene.settings("s"), scene.home.path().to_str().unwrap()).await;
+        let early = stranger.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await;
+        assert_eq!(code(early), ErrorCode::UnknownMember);
+        scene.join("s").await;
+        // s never held the stick, but it does not wait, nor did it ever.
+        let waiting = b.start_waiting().await;
+        a.release(&turn, "done").await;
+        assert_eq!(told(&waiting.await.unwrap()), "your_turn sequence");
     });
 }
 
@@ -317,6 +334,21 @@ fn takeover_owner_gone_at_once() {
         assert_eq!(b.take(turn.id).await.unwrap().reason, TakeoverReason::OwnerGone);
         let history = b.history().await;
         assert_eq!(history.last().unwrap(), "takeover owner_gone: stuck");
+    });
+}
+
+#[test]
+fn a_holder_that_only_fell_silent_and_then_dies_is_reported_too() {
+    block_on(async {
+        let scene = Scene::with(home!(), |options| options.policy.presence_ttl = Duration::from_secs(60));
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        a.claim().await;
+        scene.advance(MINUTE);
+        b.until(|state| state.members.iter().any(|m| m.agent_id == a.id && m.status == MemberStatus::Gone)).await;
+        assert_eq!(b.state().await.room.derived_state, None, "silence is not death, and the lease still runs");
+        let waiting = b.start_waiting().await;
+        scene.kill("a");
+        assert_eq!(told(&waiting.await.unwrap()), "takeover_available owner_gone");
     });
 }
 

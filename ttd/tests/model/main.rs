@@ -36,7 +36,7 @@ use ttd::store::notes;
 
 use history::{Kind, Op, Random, Token, Who, generate, shrink};
 use reference::{NAMES, Outcome, Reference, Times, Told};
-use world::{Came, World, agent, at, words};
+use world::{Came, World, agent, at, shown, words};
 
 const COMMANDS: u64 = 120_000;
 
@@ -53,7 +53,7 @@ const TIMES: Times = Times {
     claim: 40_000,
     presence: 300_000,
     grace: 10_000,
-    wait_max: 30_000,
+    wait_max: 50_000,
 };
 
 #[test]
@@ -150,6 +150,8 @@ struct History<'a> {
     /// Who received which handoff, in which turn.
     received: BTreeMap<String, (usize, i64)>,
     log: Replay,
+    /// What commands said they wrote down since the log was last read.
+    appended: Vec<String>,
 }
 
 /// What the log alone says about a room.
@@ -209,6 +211,7 @@ impl<'a> History<'a> {
             handoffs: 0,
             received: BTreeMap::new(),
             log: Replay::default(),
+            appended: Vec::new(),
         }
     }
 
@@ -478,9 +481,11 @@ impl<'a> History<'a> {
         if expected.told != came.told {
             return Err(format!("told {:#?}, not {:#?}", came.told, expected.told));
         }
+        self.appended.extend_from_slice(&came.events);
         if came.deleted {
             self.log = Replay::default();
             self.leases.clear();
+            self.appended.clear();
         }
         for event in &came.events {
             let kind = event.split(' ').next().unwrap_or_default();
@@ -547,10 +552,16 @@ impl<'a> History<'a> {
             }
             room.lease = Some(lease.clone());
         }
+        let mut appended = Vec::new();
         for event in self.world.log(self.log.newest) {
             self.log.newest = event.event_seq;
             self.log.add(&event)?;
+            appended.push(shown(&event));
         }
+        if appended != self.appended {
+            return Err(format!("the log has {appended:#?}, not {:#?}", self.appended));
+        }
+        self.appended.clear();
         if (self.log.turn, &self.log.owner, &self.log.reserved_for) != (row.turn, &row.owner, &row.reserved_for) {
             return Err(format!("the log says {:?}, the room {row:?}", self.log));
         }

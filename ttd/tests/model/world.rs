@@ -430,7 +430,8 @@ pub(crate) struct Row {
     pub(crate) current: Option<String>,
 }
 
-fn shown(e: &Event) -> String {
+/// An event in the words of the reference.
+pub(crate) fn shown(e: &Event) -> String {
     let name = |agent: &Option<AgentId>| agent.as_ref().map_or("-".to_owned(), ToString::to_string);
     let reason = e.reason.as_deref().unwrap_or("-");
     event(e.event_type.as_str(), e.turn_id.unwrap_or(-1), &name(&e.from_agent_id), &name(&e.to_agent_id), reason)
