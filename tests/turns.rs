@@ -121,12 +121,15 @@ fn a_wait_that_was_refused_holds_nobody_up() {
     block_on(async {
         let scene = Scene::new(home!());
         let (a, b) = (scene.join("a").await, scene.join("b").await);
-        let turn = a.claim().await;
+        let turn = b.claim().await;
+        let waiting = a.start_waiting().await;
+        b.release(&turn, "first").await;
+        let turn = Turn::of(&waiting.await.unwrap());
         let stranger = Member::join(scene.settings("s"), scene.home.path().to_str().unwrap()).await;
         let early = stranger.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await;
         assert_eq!(code(early), ErrorCode::UnknownMember);
         scene.join("s").await;
-        // s never held the stick, but it does not wait, nor did it ever.
+        // s never held the stick and is fairer than b, but it does not wait, nor did it ever.
         let waiting = b.start_waiting().await;
         a.release(&turn, "done").await;
         assert_eq!(told(&waiting.await.unwrap()), "your_turn sequence");
@@ -154,7 +157,12 @@ fn a_second_listener_is_refused_and_told_of_the_first() {
         let scene = Scene::new(home!());
         let a = scene.join("a").await;
         scene.join("b").await.claim().await;
-        let wait = a.start_waiting().await;
+        // For as long as the daemon lets it, which is longer than this test may take.
+        let first = a.clone();
+        let wait = tokio::spawn(async move {
+            first.rpc().wait_for_turn(first.room.clone(), None, None, None, None).await.map(drop)
+        });
+        a.until(|state| state.members.iter().any(|m| m.waiting)).await;
         let again = scene.join("a").await;
         let error = refused(again.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await);
         assert_eq!(error.code, ErrorCode::DuplicateListener);
@@ -218,12 +226,11 @@ fn a_wait_from_a_second_terminal_outlives_the_first() {
         let scene = Scene::new(home!());
         let holder = scene.join("h").await;
         let turn = holder.claim().await;
-        // The same member, first from one process and then from another.
-        let first = scene.join("a").await;
+        // The same member from two processes; the one it joined from last is the first to end.
         let mut elsewhere = scene.settings("a");
         elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
-        let second = Member::join(elsewhere.clone(), scene.dir.to_str().unwrap()).await;
-        first.note("from the first").await.unwrap();
+        let second = Member::join(elsewhere, scene.dir.to_str().unwrap()).await;
+        let first = scene.join("a").await;
         let wait = second.start_waiting().await;
         scene.kill("a");
         drop(first);

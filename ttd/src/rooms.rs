@@ -37,6 +37,7 @@ struct Inner {
     clock: Clock,
     watch: Watch,
     policy: Policy,
+    began: Timestamp,
 }
 
 /// What a command left to be told once it is committed.
@@ -59,7 +60,8 @@ pub struct Commander {
 
 impl Rooms {
     pub fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Self {
-        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy }))
+        let began = clock.now();
+        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy, began }))
     }
 
     pub fn clock(&self) -> &Clock {
@@ -428,6 +430,10 @@ impl Live for Rooms {
 
     fn doubt(&self) -> Duration {
         WRITE_BEHIND
+    }
+
+    fn began(&self) -> Timestamp {
+        self.0.began
     }
 
     fn policy(&self) -> &Policy {

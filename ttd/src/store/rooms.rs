@@ -23,6 +23,8 @@ pub trait Live: Send + Sync {
     fn liveness(&self, anchor: &Anchor) -> Liveness;
     /// How much later than stored a member may really have been seen.
     fn doubt(&self) -> std::time::Duration;
+    /// When this daemon began: an earlier one saw nobody later than that.
+    fn began(&self) -> Timestamp;
     fn policy(&self) -> &Policy;
 }
 
@@ -106,7 +108,10 @@ fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Res
         anchor,
         joined_at: time(row, 10)?.unwrap_or(Timestamp::from_millis(0)),
         // What was not written behind when the daemon was killed counts in the member's favour.
-        last_seen_at: live.last_seen(&agent_id).unwrap_or(stored_seen + live.doubt()).max(stored_seen),
+        last_seen_at: live
+            .last_seen(&agent_id)
+            .unwrap_or_else(|| (stored_seen + live.doubt()).min(live.began()))
+            .max(stored_seen),
         last_wait_at: live.last_wait(room_id, &agent_id).or(time(row, 12)?),
         last_held_turn: row.get(13)?,
         waiting: live.waiting(room_id, &agent_id),

@@ -444,7 +444,7 @@ impl<'a> History<'a> {
         let presence = self.world.presence();
         for (number, member) in self.reference.room.iter_mut().flat_map(|room| &mut room.members) {
             let (seen, waited) = presence[number];
-            if seen < member.seen || seen > member.seen + DOUBT {
+            if seen < member.seen || seen > (member.seen + DOUBT).min(self.reference.now) {
                 return Err(format!("{} was seen at {}, and now at {seen}", NAMES[*number], member.seen));
             }
             if waited > member.waited || (!killed && waited != member.waited) {

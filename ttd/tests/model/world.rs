@@ -38,11 +38,14 @@ pub(crate) struct World {
     pub(crate) dead: BTreeSet<u32>,
     places: BTreeMap<usize, (Place, i64)>,
     pub(crate) deadline: Option<i64>,
+    /// When the daemon that runs now began.
+    began: i64,
     histories: u64,
 }
 
 /// What the rules see of the world.
 struct Seen<'a> {
+    began: i64,
     hub: &'a Hub,
     dead: &'a BTreeSet<u32>,
     policy: &'a Policy,
@@ -67,6 +70,10 @@ impl Live for Seen<'_> {
 
     fn doubt(&self) -> Duration {
         WRITE_BEHIND
+    }
+
+    fn began(&self) -> Timestamp {
+        at(self.began)
     }
 
     fn policy(&self) -> &Policy {
@@ -141,6 +148,7 @@ impl World {
             dead: BTreeSet::new(),
             places: BTreeMap::new(),
             deadline: None,
+            began: 0,
             histories: 0,
         };
         world.begin();
@@ -161,6 +169,7 @@ impl World {
             self.come_alive(agent);
         }
         self.deadline = None;
+        self.began = 0;
         self.now = 0;
         self.histories += 1;
     }
@@ -176,7 +185,7 @@ impl World {
     }
 
     fn live(&self) -> Seen<'_> {
-        Seen { hub: &self.hub, dead: &self.dead, policy: &self.policy }
+        Seen { began: self.began, hub: &self.hub, dead: &self.dead, policy: &self.policy }
     }
 
     fn identity(&self, number: usize) -> Identity {
@@ -344,6 +353,7 @@ impl World {
         }
         self.places.clear();
         self.hub = Hub::default();
+        self.began = self.now;
         self.execute("COMMIT");
         self.connection = Connection::open_in_memory().unwrap();
         self.connection = open(&self.dir.path().join("rooms.sqlite"));
