@@ -6,6 +6,7 @@ pub mod connect;
 mod follow;
 mod handoff;
 mod inbox;
+mod mcp;
 pub mod output;
 mod render;
 mod workspace;
@@ -71,6 +72,8 @@ enum Command {
     Events(command::events::Args),
     /// Show who the daemon takes you for
     Whoami(command::whoami::Args),
+    /// Serve an agent's harness over MCP, on standard input and output
+    Mcp,
     /// Start, stop and look at the daemon
     #[command(subcommand)]
     Daemon(command::daemon::Args),
@@ -179,6 +182,7 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Notes(args) => command::notes::run(context, args).await,
         Command::Events(args) => command::events::run(context, args).await,
         Command::Whoami(args) => command::whoami::run(context, args).await,
+        Command::Mcp => mcp::run(context).await,
         Command::Daemon(args) => command::daemon::run(context, args).await,
         Command::Service(args) => command::service::run(context, args).await,
         Command::Demo(args) => command::demo::run(context, args).await,
