@@ -6,6 +6,7 @@ pub mod connect;
 mod follow;
 mod handoff;
 mod inbox;
+mod install;
 mod mcp;
 pub mod output;
 mod render;
@@ -77,6 +78,10 @@ enum Command {
     /// Start, stop and look at the daemon
     #[command(subcommand)]
     Daemon(command::daemon::Args),
+    /// Tell Claude Code, Codex, Gemini CLI and OpenCode about this: the skill and the MCP server
+    Install(command::install::Args),
+    /// Take that back
+    Uninstall(command::install::Args),
     /// Let systemd or launchd run the daemon
     #[command(subcommand)]
     Service(command::service::Args),
@@ -184,6 +189,8 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Whoami(args) => command::whoami::run(context, args).await,
         Command::Mcp => mcp::run(context).await,
         Command::Daemon(args) => command::daemon::run(context, args).await,
+        Command::Install(args) => command::install::run(context, args, true),
+        Command::Uninstall(args) => command::install::run(context, args, false),
         Command::Service(args) => command::service::run(context, args).await,
         Command::Demo(args) => command::demo::run(context, args).await,
     }

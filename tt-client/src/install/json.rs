@@ -94,8 +94,11 @@ fn insert(text: &str, object: &Object, key: &str, value: &str) -> String {
     let Some(last) = object.members.last() else {
         let inside = &text[object.open + 1..object.close];
         let outer = indent(text, object.open).unwrap_or("");
-        let (before, after) =
-            if inside.trim().is_empty() { (format!("\n{outer}  "), format!("\n{outer}")) } else { (" ".into(), String::new()) };
+        let (before, after) = if inside.trim().is_empty() {
+            (format!("\n{outer}  "), format!("\n{outer}"))
+        } else {
+            (" ".into(), String::new())
+        };
         let end = if inside.trim().is_empty() { object.close } else { object.open + 1 };
         return replace(text, object.open + 1..end, &format!("{before}{member}{after}"));
     };
@@ -316,8 +319,21 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_touched() {
         for bad in [
-            "{", "[]", "{\"a\"}", "{\"a\": }", "{\"a\": 1 \"b\": 2}", "{} x", "{\"a\": tru}", "{\"a\": \"x}", "{/* }", "nonsense",
-            "{\"mcpServers\": []}", "{\"mcpServers\": 1}", "{\"a\": 1, \"a\": 2}", "{\"a\":: 1}", "{,}",
+            "{",
+            "[]",
+            "{\"a\"}",
+            "{\"a\": }",
+            "{\"a\": 1 \"b\": 2}",
+            "{} x",
+            "{\"a\": tru}",
+            "{\"a\": \"x}",
+            "{/* }",
+            "nonsense",
+            "{\"mcpServers\": []}",
+            "{\"mcpServers\": 1}",
+            "{\"a\": 1, \"a\": 2}",
+            "{\"a\":: 1}",
+            "{,}",
         ] {
             assert!(set(bad, PATH, VALUE).is_err(), "{bad}");
         }
@@ -325,7 +341,12 @@ mod tests {
     }
 
     fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), any::<i32>().prop_map(Value::from), "[ -~é漢\n\"\\\\]{0,8}".prop_map(Value::from)];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "[ -~é漢\n\"\\\\]{0,8}".prop_map(Value::from)
+        ];
         leaf.prop_recursive(3, 20, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),

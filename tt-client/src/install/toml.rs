@@ -15,7 +15,13 @@ pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, Strin
     }
     if servers(&document).and_then(|servers| servers.get(name)).is_none() {
         // At the end, as a person would: not one byte before it changes.
-        let gap = if text.is_empty() { "" } else if text.ends_with('\n') { "\n" } else { "\n\n" };
+        let gap = if text.is_empty() {
+            ""
+        } else if text.ends_with('\n') {
+            "\n"
+        } else {
+            "\n\n"
+        };
         let with = format!("{text}{gap}[{SECTION}.{name}]\n{entry}");
         if with.parse::<DocumentMut>().is_ok_and(|document| same(&document, name, &entry)) {
             return Ok(with);
@@ -111,7 +117,8 @@ mod tests {
         for bad in ["mcp_servers = 1\n", "a = \n", "[x\n", "a = 1\na = 2\n"] {
             assert!(set(bad, NAME, "tt").is_err(), "{bad}");
         }
-        let mine = set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
+        let mine =
+            set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
         assert!(mine.contains("tool_timeout_sec = 9 # mine") && !mine.contains("old"), "{mine}");
     }
 

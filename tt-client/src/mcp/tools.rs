@@ -55,13 +55,9 @@ arguments_of_type! {
     String = { "type": "string" };
     bool = { "type": "boolean" };
     i64 = { "type": "integer" };
-    u64 = { "type": "integer", "minimum": 0 };
+    u64 = { "type": "integer" };
     OneOrMany = { "type": ["string", "array"], "items": { "type": "string" } };
-    Handoff = {
-        "type": "object",
-        "properties": { "status": { "type": "string" }, "next_action": { "type": "string" } },
-        "required": ["status", "next_action"]
-    };
+    Handoff = { "type": "object", "required": ["status", "next_action"] };
 }
 
 impl<T: Argument> Argument for Option<T> {
@@ -117,7 +113,7 @@ tools! {
          not_yet: call again; takeover_available: ask or decide, then takeover_stick.";
     Repeatable heartbeat(room_id: String, lease_id: String, expected_turn_id: i64)
         "Keep your turn during long work without other calls, every few minutes.";
-    Write release_stick(room_id: String, lease_id: String, expected_turn_id: i64, handoff: Handoff = "also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
+    Write release_stick(room_id: String, lease_id: String, expected_turn_id: i64, handoff: Handoff = "status, next_action; also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
         "End your turn as soon as you stop changing files. The handoff tells whoever is next where the work stands.";
     Write pass_stick(room_id: String, lease_id: String, expected_turn_id: i64, to_agent_id: String, handoff: Handoff)
         "End your turn in favour of one member. Use when that one must be next; otherwise release_stick.";
@@ -157,7 +153,6 @@ fn object(properties: Map<String, Value>, required: &mut Vec<&str>) -> JsonObjec
     if !required.is_empty() {
         schema.insert("required".into(), std::mem::take(required).into());
     }
-    schema.insert("additionalProperties".into(), false.into());
     schema
 }
 
