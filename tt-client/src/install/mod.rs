@@ -216,7 +216,16 @@ impl Change {
             Action::Remove => file::remove(path)?,
             Action::Create | Action::Change => file::write(path, self.to.as_deref().unwrap_or(""))?,
         }
-        if installing { file::keep_backup(path, self.from.as_deref()) } else { file::drop_backup(path) }
+        match installing {
+            // What an older install of ours left behind is not what was there before.
+            true if self.from.as_deref().is_some_and(|from| from.contains(NAME))
+                && file::backup_of(path)?.is_some() =>
+            {
+                Ok(())
+            }
+            true => file::keep_backup(path, self.from.as_deref()),
+            false => file::drop_backup(path),
+        }
     }
 }
 
