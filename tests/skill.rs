@@ -1,6 +1,6 @@
 //! The skill tells the truth: it has the form harnesses read, and every command it quotes works.
 
-use tt_tests::{home, run};
+use tt_tests::{Harness, home, run};
 
 const SKILL: &str = include_str!("../skills/talking-stick/SKILL.md");
 
@@ -20,6 +20,12 @@ fn every_command_the_skill_quotes_works() {
     let commands: Vec<&str> = SKILL.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     assert!(commands.len() > 10, "{commands:?}");
     for command in commands {
+        if command.starts_with("tt take") {
+            // From somebody who held the stick and whose process is gone.
+            let claude = Harness::new(&home, "claude").env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "s-1");
+            claude.straight(&["join"]).tt.ok();
+            assert_eq!(claude.straight(&["try"]).tt.ok().json()["status"], "your_turn");
+        }
         let mut shell = home.command("/bin/sh");
         let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
         shell.args(["-c", command]).env("PATH", path).env("CODEX_THREAD_ID", "t-1");

@@ -277,7 +277,9 @@ mod tests {
         let text = lines.join("\n").replace("/* c */", "");
         let mut plain = text.clone();
         for gap in ["", " ", "\n", "\n  ", "\n    "] {
-            plain = plain.replace(&format!(",{gap}}}"), &format!("{gap}}}"));
+            plain = plain
+                .replace(&format!(",{gap}}}"), &format!("{gap}}}"))
+                .replace(&format!(",{gap}]"), &format!("{gap}]"));
         }
         serde_json::from_str(&plain).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
