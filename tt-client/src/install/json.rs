@@ -273,7 +273,7 @@ mod tests {
 
     fn without_comments(text: &str) -> Value {
         // Good enough for the texts below, none of which has these marks in a string.
-        let lines: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
+        let lines: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or(line).trim_end()).collect();
         let text = lines.join("\n").replace("/* c */", "");
         let mut plain = text.clone();
         for gap in ["", " ", "\n", "\n  ", "\n    "] {
