@@ -23,12 +23,15 @@ fn every_command_the_skill_quotes_works() {
         if command.starts_with("tt take") {
             // From somebody who held the stick and whose process is gone.
             let claude = Harness::new(&home, "claude").env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "s-1");
-            claude.straight(&["join"]).tt.ok();
             assert_eq!(claude.straight(&["try"]).tt.ok().json()["status"], "your_turn");
         }
         let mut shell = home.command("/bin/sh");
         let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
-        shell.args(["-c", command]).env("PATH", path).env("CODEX_THREAD_ID", "t-1");
+        shell
+            .args(["-c", command])
+            .env("PATH", path)
+            .env("CODEX_THREAD_ID", "t-1")
+            .env("TALKING_STICK_WAITER_GRACE", "0s");
         let finished = run::finish(&mut shell);
         assert_eq!(finished.code, Some(0), "{command}: {finished:?}");
     }
