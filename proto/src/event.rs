@@ -97,7 +97,8 @@ pub struct EventItem {
 /// Why a subscription ends and what its reader must do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resync {
-    /// `room_deleted`: join again and start from the new room's cursor. `stopping`: subscribe again from the cursor.
+    /// `room_deleted`: join again and start from the new room's cursor. `stopping`, `storage_unavailable`: subscribe again
+    /// from the cursor.
     pub reason: String,
 }
 

@@ -5,6 +5,7 @@
 pub mod api;
 pub mod error;
 pub mod event;
+pub mod filesystem;
 pub mod filter;
 pub mod handoff;
 pub mod hello;

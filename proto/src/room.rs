@@ -130,6 +130,9 @@ pub struct Takeover {
 pub struct RoomState {
     pub room: Room,
     pub members: Vec<Member>,
+    /// Those who wait for the stick, in the order in which they would be given it.
+    #[serde(default)]
+    pub queue: Vec<AgentId>,
     pub pending_handoff: Option<Verbatim>,
     pub current_handoff: Option<Verbatim>,
     pub takeover: Takeover,

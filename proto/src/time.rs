@@ -47,7 +47,9 @@ impl std::ops::Sub<Duration> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = jiff::Timestamp::from_millisecond(self.0).map_err(|_| fmt::Error)?;
+        // A time no calendar has, such as "never" added to now, is shown as the nearest one it has.
+        let furthest = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let at = jiff::Timestamp::from_millisecond(self.0).unwrap_or(furthest);
         write!(f, "{at:.3}")
     }
 }
@@ -104,5 +106,9 @@ mod tests {
         }
         assert_eq!(Timestamp::parse("2026-11-16T02:02:03.4567+01:00").unwrap().to_string(), "2026-11-16T01:02:03.456Z");
         assert_eq!(Timestamp::parse("yesterday"), None);
+        for never in [i64::MAX, i64::MIN] {
+            let shown = Timestamp::from_millis(never).to_string();
+            assert!(Timestamp::parse(&shown).is_some(), "{shown}");
+        }
     }
 }

@@ -179,6 +179,21 @@ impl Home {
         copy
     }
 
+    /// Waits until somebody is in a wait in the workspace at this path below the home.
+    #[track_caller]
+    pub fn until_waiting(&self, workspace: &str) {
+        let started = std::time::Instant::now();
+        loop {
+            let mut look = self.tt(&["state", "--json"]);
+            let state = crate::run::finish(look.current_dir(self.path().join(workspace))).ok().json();
+            let members = state["members"].as_array().cloned().unwrap_or_default();
+            if members.iter().any(|member| member["waiting"] == true) {
+                return;
+            }
+            assert!(started.elapsed() < crate::LIMIT, "nobody waits: {state}");
+        }
+    }
+
     /// Ends the daemon without a chance to clean up.
     #[track_caller]
     pub fn kill_daemon(&self) {

@@ -1,12 +1,14 @@
-//! The test kit: a home of its own for every test, daemons in process and as programs, processes that play a harness,
-//! and raw bytes on the wire.
+//! The test kit: a home of its own for every test, daemons in process and as programs, processes that play a harness or
+//! exist on paper only, and raw bytes on the wire.
 //!
 //! Nothing here sleeps. Waiting means waiting for an event (a process ends, a lock comes free, a pipe closes), and every
 //! wait has a limit, so that a broken daemon fails a test instead of hanging it.
 
+pub mod cast;
 pub mod harness;
 pub mod home;
 pub mod in_process;
+pub mod member;
 pub mod process;
 pub mod run;
 pub mod wire;
@@ -15,10 +17,12 @@ use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub use cast::Cast;
 pub use harness::Harness;
 pub use home::Home;
 pub use in_process::{Gate, InProcess};
-pub use run::{Finished, Running};
+pub use member::Member;
+pub use run::{Finished, Lines, Running};
 pub use wire::Wire;
 
 /// No event a test waits for takes longer than this, even on a machine that is busy with something else.

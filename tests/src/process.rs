@@ -57,6 +57,38 @@ pub fn peak_memory(pid: u32) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// What one thread of a process has done so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    pub name: String,
+    /// Time on a processor, in ticks of the kernel.
+    pub ticks: u64,
+    /// How often it went to sleep.
+    pub voluntary_switches: u64,
+}
+
+/// The threads of a process and what each has done. One that ends meanwhile is left out.
+pub fn threads(pid: u32) -> BTreeMap<u32, Thread> {
+    let all = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let thread = |dir: &Path| {
+        let stat = std::fs::read_to_string(dir.join("stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        // User and system time are the 14th and 15th field of the line.
+        let ticks = rest.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let status = std::fs::read_to_string(dir.join("status")).ok()?;
+        let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        Some(Thread { name: name.to_owned(), ticks, voluntary_switches: switches.trim().parse().ok()? })
+    };
+    all.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, thread(&entry.path())?))).collect()
+}
+
+/// The memory a process has in use, in KiB.
+pub fn memory(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// Every process whose environment names this data directory.
 pub fn serving(data_dir: &Path) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

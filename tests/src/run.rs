@@ -1,8 +1,8 @@
 //! Running programs: started, waited for by the event of their exit, and ended when a test is over.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -76,8 +76,22 @@ impl Running {
     /// Starts the command with the standard input it has.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
+        Self::with_stdout(command, Stdio::piped())
+    }
+
+    /// Starts the command with its standard output given: the end of a pipe that the test reads, lets run full, or closes.
+    #[track_caller]
+    pub fn writing_to(command: &mut Command, stdout: impl Into<Stdio>) -> Self {
+        let running = Self::with_stdout(command.stdin(Stdio::null()), stdout.into());
+        // The command keeps its end of the pipe open for as long as it could be started again.
+        command.stdout(Stdio::null());
+        running
+    }
+
+    #[track_caller]
+    fn with_stdout(command: &mut Command, stdout: Stdio) -> Self {
         let shown = format!("{command:?}");
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(stdout).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
         let (sender, exited) = mpsc::channel();
         let pid = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));
@@ -147,6 +161,56 @@ fn collect(mut stream: impl Read + Send + 'static) -> Receiver<String> {
         sender.send(String::from_utf8_lossy(&bytes).into_owned())
     });
     text
+}
+
+/// The lines a program writes, as they come.
+#[derive(Debug)]
+pub struct Lines(Receiver<String>);
+
+impl Lines {
+    /// Reads from now on. A line that was broken off is left out.
+    pub fn of(stream: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok() && line.ends_with('\n') {
+                if sender.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(lines)
+    }
+
+    /// The next line; none when there are no more.
+    #[track_caller]
+    pub fn next(&self) -> Option<String> {
+        match self.0.recv_timeout(LIMIT) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no line came in {LIMIT:?}"),
+        }
+    }
+
+    /// The next line, which is a JSON object.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let line = self.next().unwrap_or_else(|| panic!("there are no more lines"));
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"))
+    }
+
+    /// All lines up to the end, each a JSON object.
+    #[track_caller]
+    pub fn all(&self) -> Vec<Value> {
+        let parse = |line: String| serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        std::iter::from_fn(|| self.next()).map(parse).collect()
+    }
+
+    /// Whether no line is there at this moment.
+    pub fn silent(&self) -> bool {
+        self.0.try_recv().is_err()
+    }
 }
 
 /// Runs a command to its end.

@@ -71,6 +71,11 @@ enum Command {
     Notes(command::notes::Args),
     /// Show what happened in the room
     Events(command::events::Args),
+    /// Show in a word how the stick stands; with --prompt, for a shell prompt
+    Status(command::status::Args),
+    /// Show the stick in your shell prompt
+    #[command(subcommand)]
+    Prompt(command::prompt::Args),
     /// Show who the daemon takes you for
     Whoami(command::whoami::Args),
     /// Serve an agent's harness over MCP, on standard input and output
@@ -85,6 +90,10 @@ enum Command {
     /// Let systemd or launchd run the daemon
     #[command(subcommand)]
     Service(command::service::Args),
+    /// Check what breaks in practice, and say how to mend it
+    Doctor(command::doctor::Args),
+    /// Print completions for your shell
+    Completions(command::completions::Args),
     /// See what this does: a short session against a real daemon in a scratch directory
     Demo(command::demo::Args),
 }
@@ -141,9 +150,17 @@ impl Context {
     }
 }
 
+/// The command line as a whole, for completions and manual pages.
+pub fn command_line() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// The whole program.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let format = match (cli.json, cli.text) {
         (true, _) => Some(Format::Json),
         (_, true) => Some(Format::Text),
@@ -186,6 +203,10 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Msg(args) => command::msg::run(context, args).await,
         Command::Notes(args) => command::notes::run(context, args).await,
         Command::Events(args) => command::events::run(context, args).await,
+        Command::Status(args) => command::status::run(context, args).await,
+        Command::Prompt(args) => command::prompt::run(context, args),
+        Command::Doctor(args) => command::doctor::run(context, args).await,
+        Command::Completions(args) => command::completions::run(context, args),
         Command::Whoami(args) => command::whoami::run(context, args).await,
         Command::Mcp => mcp::run(context).await,
         Command::Daemon(args) => command::daemon::run(context, args).await,
@@ -194,6 +215,27 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Service(args) => command::service::run(context, args).await,
         Command::Demo(args) => command::demo::run(context, args).await,
     }
+}
+
+/// Wrong usage, and the two things that only look like it: help and the version.
+fn usage(error: &clap::Error) -> ExitCode {
+    let signals = Settings::from_environment(Environment::of_this_process()).map(|settings| settings.signals);
+    let agent = signals.is_ok_and(|signals| signals.suggest_agent());
+    let json = agent || std::env::args_os().any(|arg| arg == "--json");
+    if !error.use_stderr() || !json {
+        error.exit();
+    }
+    // clap says it in paragraphs: what is wrong, perhaps a tip, and how it should have been.
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let message = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let hint: Vec<&str> = lines.filter(|line| line.starts_with("tip:") || line.starts_with("Usage:")).collect();
+    let mut refusal = Error::new(ErrorCode::InvalidInput, message);
+    if !hint.is_empty() {
+        refusal = refusal.hint(hint.join("; "));
+    }
+    output::complain(Format::Json, &refusal);
+    ExitCode::from(2)
 }
 
 /// A duration as people type it.

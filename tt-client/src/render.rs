@@ -1,8 +1,9 @@
 //! Rooms, turns and events as text for people: names before ids, times as "3m ago", nothing that can drive a terminal.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tt_proto::event::{Event, EventType};
+use tt_proto::event::{Event, EventType, MemberJoined};
 use tt_proto::handoff::{Handoff, Verbatim};
 use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, RoomState, StickState};
@@ -41,6 +42,33 @@ pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     if namesakes > 1 { harmless(agent.as_str()) } else { harmless(&member.display_name) }
 }
 
+/// What members are called, as the log tells it: a display name where it is one member's alone, else the agent id.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names(BTreeMap<AgentId, String>);
+
+impl Names {
+    pub(crate) fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut names = Self::default();
+        events.into_iter().for_each(|event| names.learn(event));
+        names
+    }
+
+    /// A join says what the member is called from then on.
+    pub(crate) fn learn(&mut self, event: &Event) {
+        let joined = event.payload.as_ref().and_then(|p| serde_json::from_str::<MemberJoined>(p.as_str()).ok());
+        if let (EventType::MemberJoined, Some(agent), Some(joined)) = (event.event_type, &event.from_agent_id, joined) {
+            self.0.insert(agent.clone(), joined.display_name);
+        }
+    }
+
+    fn get(&self, agent: &AgentId) -> String {
+        match self.0.get(agent) {
+            Some(name) if self.0.values().filter(|other| *other == name).count() == 1 => harmless(name),
+            _ => harmless(agent.as_str()),
+        }
+    }
+}
+
 /// The room at a glance.
 pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -> String {
     let (room, members, now) = (&state.room, &state.members, now());
@@ -75,8 +103,10 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
         }
     }
     text.push('\n');
+    let width = members.iter().map(|m| who(&m.agent_id).chars().count()).max().unwrap_or(0).clamp(8, 32);
     for member in members.iter().filter(|m| all || matches!(m.status, MemberStatus::Active)) {
-        text.push_str(&member_line(member, &who(&member.agent_id), style, now));
+        let place = state.queue.iter().position(|agent| *agent == member.agent_id);
+        text.push_str(&member_line(member, &format!("{:width$}", who(&member.agent_id)), place, style, now));
     }
     let hidden = members.iter().filter(|m| m.status != MemberStatus::Active).count();
     if !all && hidden > 0 {
@@ -85,15 +115,17 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     text
 }
 
-fn member_line(member: &Member, who: &str, style: &Style, now: Timestamp) -> String {
+fn member_line(member: &Member, who: &str, place: Option<usize>, style: &Style, now: Timestamp) -> String {
     let doing = match (member.status, member.liveness) {
         (MemberStatus::Active, Liveness::Gone) => style.warn("process ended"),
-        (MemberStatus::Active, _) if member.waiting => "waiting".into(),
+        (MemberStatus::Active, _) if place == Some(0) => "waiting, next".into(),
+        (MemberStatus::Active, _) if place.is_some() => format!("waiting, {} before it", place.unwrap_or(0)),
+        (MemberStatus::Active, _) if member.waiting => "parked".into(),
         (MemberStatus::Active, _) => style.dim(&format!("seen {}", ago(member.last_seen_at, now))),
         (status, _) => style.dim(&format!("{}, seen {}", status.as_str(), ago(member.last_seen_at, now))),
     };
     let unread = if member.unread > 0 { format!("  {} unread", member.unread) } else { String::new() };
-    format!("  {who:<24} {doing}{unread}\n")
+    format!("  {who}  {doing}{unread}\n")
 }
 
 /// A handoff, as its reader needs it: what to do first.
@@ -119,9 +151,8 @@ pub(crate) fn handoff(raw: &Verbatim, style: &Style) -> String {
 }
 
 /// One event on one line, as a sentence.
-pub(crate) fn event(event: &Event, style: &Style) -> String {
-    let agent =
-        |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| harmless(a.as_str()));
+pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
+    let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| names.get(a));
     let (from, to) = (style.bold(&agent(&event.from_agent_id)), agent(&event.to_agent_id));
     let reason = event.reason.as_deref().map(harmless).unwrap_or_default();
     let turn = event.turn_id.unwrap_or(0);
@@ -133,7 +164,7 @@ pub(crate) fn event(event: &Event, style: &Style) -> String {
         EventType::Close => format!("{from} closed the room"),
         EventType::Kick if reason.is_empty() => format!("{from} kicked {to}"),
         EventType::Kick => format!("{from} kicked {to} ({reason})"),
-        EventType::MessageSent => return message(event, style),
+        EventType::MessageSent => return message(event, names, style),
         EventType::MemberJoined => format!("{from} {reason}"),
         EventType::MemberLeft => format!("{from} left ({})", reason.replace('_', " ")),
         EventType::NoteAdded => format!("{from} added a note"),
@@ -150,8 +181,8 @@ pub(crate) fn event(event: &Event, style: &Style) -> String {
 }
 
 /// A message as people read a conversation. Every line of the body is set in, so that none can pass for another sender's.
-fn message(event: &Event, style: &Style) -> String {
-    let agent = |agent: &AgentId| harmless(agent.as_str());
+fn message(event: &Event, names: &Names, style: &Style) -> String {
+    let agent = |agent: &AgentId| names.get(agent);
     let from = event.from_agent_id.as_ref().map_or_else(|| "somebody".to_owned(), agent);
     let to = event.to_agent_id.as_ref().map_or_else(|| "everyone".to_owned(), agent);
     let sent = event.payload.as_ref().and_then(|payload| serde_json::from_str::<MessageSent>(payload.as_str()).ok());

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use jsonrpsee::core::ClientError;
 use jsonrpsee::core::client::Client as Rpc;
-use tt_proto::api::RoomApiClient;
+use tt_proto::api::{EventApiClient, RoomApiClient};
+use tt_proto::filter::OneOrMany;
 use tt_proto::room::{Joined, RoomState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::connect::Client;
 use crate::output::{Format, Output, harmless};
+use crate::render::Names;
 use crate::{Context, Failure};
 
 /// Which workspace a command is about.
@@ -63,6 +65,9 @@ pub(crate) struct Workspace {
     pub room_id: RoomId,
     path: String,
 }
+
+/// More joins than this are not worth reading for the sake of names.
+const NAMES: usize = 1000;
 
 /// A fresh key for one write, so that repeating it after a lost connection changes nothing.
 pub(crate) fn key() -> Option<String> {
@@ -122,6 +127,20 @@ impl Workspace {
     pub(crate) async fn state(&mut self) -> Result<RoomState, Failure> {
         let room_id = self.room_id.clone();
         Ok(self.client.call(async |rpc| rpc.get_room_state(room_id.clone()).await).await?)
+    }
+
+    /// What the members are called, for text. Only looks: nobody's presence changes.
+    pub(crate) async fn names(&mut self) -> Result<Names, Failure> {
+        if self.output.format == Format::Json {
+            return Ok(Names::default());
+        }
+        let (room_id, joins) = (self.room_id.clone(), OneOrMany::One("member_joined".into()));
+        let page = async |rpc: &Rpc| {
+            let (all, types) = (Some(NAMES), Some(joins.clone()));
+            EventApiClient::get_room_events(rpc, room_id.clone(), None, all, types, None, None).await
+        };
+        let joins = self.client.call(page).await?;
+        Ok(Names::of(&joins.events))
     }
 
     /// The member a name means.

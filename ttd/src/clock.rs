@@ -23,6 +23,7 @@ struct Inner {
     /// How far a test has turned the wall clock, and let the steady clock run ahead.
     wall_turned: AtomicI64,
     steady_ahead: AtomicI64,
+    advanced: tokio::sync::Notify,
 }
 
 /// The clock that stops with the machine.
@@ -73,7 +74,7 @@ impl Clock {
     /// A steady time as people read it.
     pub fn to_wall(&self, steady: Timestamp) -> Timestamp {
         let apart = self.wall().as_millis() - self.now().as_millis();
-        Timestamp::from_millis(steady.as_millis() + apart)
+        Timestamp::from_millis(steady.as_millis().saturating_add(apart))
     }
 
     /// Turns the wall clock, as a user or a time server does. For tests.
@@ -84,6 +85,12 @@ impl Clock {
     /// Lets steady time pass. For tests.
     pub fn advance(&self, by: Duration) {
         self.0.steady_ahead.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.0.advanced.notify_one();
+    }
+
+    /// Resolves when steady time has made a leap: whoever sleeps until a deadline looks again.
+    pub async fn advanced(&self) {
+        self.0.advanced.notified().await;
     }
 }
 

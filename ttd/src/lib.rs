@@ -15,6 +15,7 @@ pub mod store;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lifecycle::{Daemon, Options, Ready, detach, log};
 use tokio::runtime::Runtime;
@@ -89,9 +90,22 @@ fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
     allow_many_descriptors();
     // Before the lock: whoever can find this process by it may signal it, and it must end in order.
     let cannot = |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("no runtime: {e}"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(cannot)?;
+    let runtime = runtime().map_err(cannot)?;
     let signals = Signals::listen(&runtime).map_err(cannot)?;
     Ok(Daemon::start(options, passed)?.map(|daemon| Started { daemon, runtime, signals }))
+}
+
+/// Threads that stay. Left to itself the runtime ends a thread that has had nothing to do for ten seconds and starts one
+/// when it is needed again: a daemon at rest would keep waking up to do nothing. So there are few of them, for readers
+/// and for looks at the disk, and they sleep until there is work.
+fn runtime() -> std::io::Result<Runtime> {
+    const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(8)
+        .thread_keep_alive(A_YEAR)
+        .enable_all()
+        .build()
 }
 
 fn run(started: Started) -> ExitCode {

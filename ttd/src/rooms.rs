@@ -20,15 +20,12 @@ use tt_proto::turn::{Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 
 use crate::clock::Clock;
-use crate::hub::{Hub, News};
+use crate::hub::{Hub, News, WRITE_BEHIND};
 use crate::liveness::Watch;
 use crate::stick::resolution::{Resolution, World, resolve};
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
 use crate::store::rooms::Live;
 use crate::store::{Store, idempotency, rooms};
-
-/// Presence is written behind at most this often, and a crash costs nobody more than this.
-const WRITE_BEHIND: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct Rooms(Arc<Inner>);
@@ -183,16 +180,19 @@ impl Rooms {
     ) -> Result<T, Error> {
         let inner = &self.0;
         let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
-        let before = rooms::load(connection, room_id, self)?;
-        let mut room = before.clone();
-        if let Some(caller) = caller.filter(|caller| membership::returns(&room, &caller.agent_id)) {
-            membership::join(&mut room, caller, None, &moment)?;
-        }
-        let (decided, grant) = rule(&mut room, &moment, connection)?;
-        let grant = grant.or_else(|| turn::settle(&mut room, &moment));
-        let events = rooms::save(connection, &before, &room, inner.clock.wall())?;
-        let reply = answer(decided, &room, &events, connection)?;
-        *aftermath = Some(Aftermath::of(self, &before, &room, events, grant.as_ref(), moment.now));
+        let rule = |room: &mut Room, moment: &Moment| rule(room, moment, connection);
+        let decision = decide(connection, room_id, self, caller, &moment, inner.clock.wall(), rule)?;
+        let after = &decision.after;
+        let reply = answer(decision.decided, after, &decision.events, connection)?;
+        let told = told(&decision.before, after, decision.grant.as_ref(), moment.now);
+        *aftermath = Some(Aftermath {
+            room_id: room_id.clone(),
+            told: told.into_iter().map(|(agent, wait)| (agent, for_people(wait, &inner.clock))).collect(),
+            deadline: next_deadline(after, moment.now),
+            members: after.members.iter().map(|m| m.agent_id.clone()).collect(),
+            deleted: after.deleted,
+            events: decision.events,
+        });
         Ok(reply)
     }
 
@@ -225,6 +225,12 @@ impl Rooms {
             for agent in
                 aftermath.members.iter().filter(|agent| event.to_agent_id.as_ref().is_none_or(|to| to == *agent))
             {
+                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
+            }
+        }
+        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MemberLeft) {
+            // Whoever listens for a member that was removed listens in vain and is told so.
+            if let Some(agent) = &event.from_agent_id {
                 hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
             }
         }
@@ -261,8 +267,8 @@ impl Rooms {
         let write_behind = async {
             loop {
                 self.0.hub.presence.changed().await;
-                tokio::time::sleep(WRITE_BEHIND).await;
                 self.write_presence().await;
+                self.tidy_up().await;
             }
         };
         let catch_up = async {
@@ -274,36 +280,34 @@ impl Rooms {
 
     /// What happened while no daemon ran: processes that ended, deadlines that passed, rooms nobody came back to.
     async fn catch_up(&self) {
-        let wall = self.0.clock.wall();
-        let stale = wall - self.0.policy.idle_room_ttl;
         let found = self.0.store.read(move |connection| {
-            let mut rooms_of: Vec<RoomId> = rooms::anchored(connection)?.into_iter().map(|(room, _)| room).collect();
-            rooms_of.extend(rooms::engaged(connection)?);
-            rooms_of.sort();
-            rooms_of.dedup();
-            Ok((rooms_of, rooms::untouched_since(connection, stale)?))
+            let mut found = rooms::inhabited(connection)?;
+            found.extend(rooms::engaged(connection)?);
+            found.sort();
+            found.dedup();
+            Ok(found)
         });
-        match found.await {
-            Ok((members, untouched)) => {
-                for room_id in members {
-                    self.tick(&room_id).await;
-                }
-                for room_id in untouched {
-                    self.purge(room_id).await;
-                }
-            }
-            Err(e) => tracing::error!("catching up: {e}"),
+        for room_id in found.await.inspect_err(|e| tracing::error!("catching up: {e}")).unwrap_or_default() {
+            self.tick(&room_id).await;
         }
+        self.tidy_up().await;
+    }
+
+    /// Forgets what nobody will ask for again: old answers, and rooms left alone.
+    async fn tidy_up(&self) {
+        let wall = self.0.clock.wall();
         let forget = self.0.store.write(move |connection| idempotency::forget(connection, wall));
         log_failure("forgetting old answers", forget.await);
+        // Whichever clock is behind: no leap of the wall clock takes a room away.
+        let (policy, now) = (self.0.policy.clone(), wall.min(self.0.clock.now()));
+        let untouched = self.0.store.read(move |connection| rooms::untouched(connection, &policy, now)).await;
+        for room_id in untouched.inspect_err(|e| tracing::error!("tidying up: {e}")).unwrap_or_default() {
+            self.purge(room_id).await;
+        }
     }
 
     async fn tick(&self, room_id: &RoomId) {
-        let rule = |room: &mut Room, moment: &Moment| {
-            membership::processes_exited(room);
-            turn::tick(room, moment);
-        };
-        log_failure("a deadline", self.happen(room_id, rule).await);
+        log_failure("a deadline", self.happen(room_id, turn::tick).await);
     }
 
     async fn process_ended(&self, anchor: Anchor) {
@@ -316,18 +320,14 @@ impl Rooms {
 
     /// Takes away a room that has been left alone, if truly nobody is in it.
     async fn purge(&self, room_id: RoomId) {
-        let rule = |room: &mut Room, _: &Moment| membership::purge(room);
-        log_failure("purging a room", self.happen(&room_id, rule).await);
+        log_failure("purging a room", self.happen(&room_id, membership::purge).await);
     }
 
     /// Writes down who was seen when.
     pub async fn write_presence(&self) {
         let unwritten = self.0.hub.presence.take_unwritten();
-        let wall = self.0.clock.wall();
-        let write = self.0.store.write(move |connection| {
-            idempotency::forget(connection, wall)?;
-            rooms::write_presence(connection, &unwritten.seen, &unwritten.waited)
-        });
+        let write =
+            self.0.store.write(move |connection| rooms::write_presence(connection, &unwritten.seen, &unwritten.waited));
         log_failure("writing presence", write.await);
     }
 
@@ -355,27 +355,52 @@ fn log_failure(what: &str, result: Result<(), Error>) {
     }
 }
 
-impl Aftermath {
-    fn of(
-        rooms: &Rooms,
-        before: &Room,
-        after: &Room,
-        events: Vec<Event>,
-        grant: Option<&Grant>,
-        now: Timestamp,
-    ) -> Self {
-        let answer = |agent: &AgentId| match grant {
-            _ if after.deleted => Some(Wait::ended(WaitStatus::Removed, after.turn_id)),
-            Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
-            _ => turn::standing(after, agent, now),
-        };
-        let waiting = before.members.iter().filter(|m| m.waiting != Waiting::No);
-        let told = waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?)));
-        let told = told.map(|(agent, wait)| (agent, for_people(wait, &rooms.0.clock))).collect();
-        let deadline = if after.deleted { None } else { after.next_deadline(now) };
-        let members = after.members.iter().map(|m| m.agent_id.clone()).collect();
-        Self { room_id: after.room_id.clone(), told, deadline, events, members, deleted: after.deleted }
+/// What came of a command: the room before and after, the grant it made, and the events it appended.
+#[derive(Debug)]
+pub struct Decision<X> {
+    pub decided: X,
+    pub before: Room,
+    pub after: Room,
+    pub grant: Option<Grant>,
+    pub events: Vec<Event>,
+}
+
+/// Load, decide, write: every change of a room, whoever drives it. Inside a savepoint of the caller, who rolls it back on
+/// an error.
+pub fn decide<X>(
+    connection: &Connection,
+    room_id: &RoomId,
+    live: &dyn Live,
+    caller: Option<&Identity>,
+    moment: &Moment,
+    wall: Timestamp,
+    rule: impl FnOnce(&mut Room, &Moment) -> Result<(X, Option<Grant>), Error>,
+) -> Result<Decision<X>, Error> {
+    let before = rooms::load(connection, room_id, live)?;
+    let mut room = before.clone();
+    if let Some(caller) = caller.filter(|caller| membership::arrives(&room, caller)) {
+        membership::join(&mut room, caller, None, moment)?;
     }
+    let (decided, grant) = rule(&mut room, moment)?;
+    let grant = grant.or_else(|| turn::settle(&mut room, moment));
+    let events = rooms::save(connection, &before, &room, wall)?;
+    Ok(Decision { decided, before, after: room, grant, events })
+}
+
+/// Whom a command concerns of those who waited, and what ends their wait.
+pub fn told(before: &Room, after: &Room, grant: Option<&Grant>, now: Timestamp) -> Vec<(AgentId, Wait)> {
+    let answer = |agent: &AgentId| match grant {
+        _ if after.deleted => Some(Wait::ended(WaitStatus::Removed, after.turn_id)),
+        Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
+        _ => turn::standing(after, agent, now),
+    };
+    let waiting = before.members.iter().filter(|m| m.waiting != Waiting::No);
+    waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?))).collect()
+}
+
+/// When to look at the room again though nobody asked.
+pub fn next_deadline(room: &Room, now: Timestamp) -> Option<Timestamp> {
+    if room.deleted { None } else { room.next_deadline(now) }
 }
 
 /// Deadlines leave the daemon as times of day.

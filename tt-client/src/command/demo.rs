@@ -1,15 +1,29 @@
-//! `tt demo`: a newcomer's first minute, against a real daemon in a scratch directory.
+//! `tt demo`: a newcomer's first minute. Two agents in a scratch repository, against a real daemon of their own: a question
+//! asked and answered in the middle of a turn, a handoff, a crash of the holder, and a takeover.
 
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use tt_proto::{Error, ErrorCode};
 
 use crate::output::{Output, Style};
 use crate::{Context, Failure};
 
+/// Time to read a line before the next thing happens.
+const PAUSE: Duration = Duration::from_millis(700);
+
+/// What an actor runs: it is a shell that does as it is told, and says when it is done.
+const ACTOR: &str = "#!/bin/sh\nwhile IFS= read -r line; do eval \"$line\" 2>&1; echo ::done; done\n";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt demo")]
 pub(crate) struct Args {
+    /// Without pauses to read
+    #[arg(long)]
+    fast: bool,
     /// Keep the scratch directory, and say where it is
     #[arg(long)]
     keep: bool,
@@ -17,33 +31,53 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     build_daemon(context)?;
-    let stage = Stage::new(context)?;
+    let stage = Stage::new(context, args.fast)?;
     let played = play(&stage);
-    let ended = stage.tt(&[], &["daemon", "stop"]);
+    let ended = stage.tt(&["daemon", "stop"]);
     if args.keep {
-        stage.say(|style| style.dim(&format!("kept: {}\n", stage.scratch.display())))?;
+        stage.say(|style| style.dim(&format!("\nkept: {}\n", stage.scratch.display())))?;
     } else {
         let _ = std::fs::remove_dir_all(&stage.scratch);
     }
-    played.and(ended).map(|_| ())
+    played.and(ended)
 }
 
-fn play(stage: &Stage) -> Result<String, Failure> {
-    stage.narrate("A person runs tt. No daemon is there, so tt starts one.")?;
-    stage.show(&[], &["whoami"])?;
-    stage.narrate("Two agents run tt from their shells. Each has an identity of its own, bound to its session.")?;
-    let claude = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "demo-1")];
-    let codex = [("CODEX_THREAD_ID", "demo-2")];
-    stage.show(&claude, &["whoami", "--text"])?;
-    stage.show(&codex, &["whoami", "--explain", "--text"])?;
-    stage.narrate("The daemon is killed outright. The next command starts another and finds everything in place.")?;
-    let status = stage.tt(&[], &["daemon", "status", "--json"])?;
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-    if let Some(pid) = status["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()) {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
-    }
-    stage.show(&codex, &["whoami", "--text"])?;
-    stage.show(&[], &["daemon", "status"])
+fn play(stage: &Stage) -> Result<(), Failure> {
+    let mut claude = Actor::start(stage, "claude", &[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "demo-1")])?;
+    let mut codex = Actor::start(stage, "codex", &[("CODEX_THREAD_ID", "demo-2")])?;
+    stage.narrate("Two agents work in one repository. Both join; no daemon is there, so the first tt starts it.")?;
+    claude.run("tt join --text")?;
+    codex.run("tt join --text")?;
+    stage.narrate("Claude takes the stick: it alone may write now. Codex waits, without polling.")?;
+    claude.run("tt try --text")?;
+    codex.begin("tt wait --no-events --text")?;
+    stage.narrate("You look at the room from your own terminal.")?;
+    stage.show(&["state"])?;
+    stage.narrate("Claude has a question in the middle of its turn. It keeps the stick and just asks.")?;
+    claude.run("tt msg send codex --text 'keep the old column for now?'")?;
+    stage.narrate("Codex is still waiting for its turn. Another of its shells reads the question and answers.")?;
+    codex.aside("tt msg recv --text")?;
+    codex.aside("tt msg send claude --text 'yes, until the backfill is done'")?;
+    claude.run("tt msg recv --text")?;
+    stage.narrate(
+        "Claude is done and hands over. In the same instant Codex's wait returns, with all it needs to know.",
+    )?;
+    claude.run(
+        "tt release --text --status 'migration written, not run' --next-action 'run it on a copy first' \
+         --artifact migrations/007.sql=review --do-not 'drop the old column'",
+    )?;
+    codex.finish()?;
+    stage.narrate("Now Claude waits, and Codex crashes in the middle of its turn.")?;
+    claude.begin("tt wait --no-events --text")?;
+    codex.kill()?;
+    stage.narrate(
+        "Claude knows at once. Nothing moves by itself: it decides to take over, and the old lease is void.",
+    )?;
+    claude.finish()?;
+    claude.run("tt take --text --reason 'codex crashed'")?;
+    stage.narrate("Everything that happened is in one log.")?;
+    stage.show(&["events"])?;
+    stage.say(|style| style.dim("\nThat was a real daemon in a scratch directory; it is gone now. Next: tt join, in a repository of yours.\n"))
 }
 
 /// `cargo run` builds only the program it runs. Started that way, the daemon may be missing or older than this build.
@@ -67,24 +101,42 @@ fn build_daemon(context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// A scratch home with its own daemon.
+fn broken(what: impl std::fmt::Display) -> Failure {
+    Failure::Other(
+        Error::new(ErrorCode::DaemonUnreachable, format!("the demo broke off: {what}")).hint("run `tt doctor`"),
+    )
+}
+
+/// A scratch home and repository with a daemon of their own.
 struct Stage {
     scratch: PathBuf,
     program: PathBuf,
-    path: std::ffi::OsString,
+    path: OsString,
     output: Output,
+    pause: Duration,
 }
 
 impl Stage {
-    fn new(context: &Context) -> Result<Self, Failure> {
-        let other = |e: std::io::Error| {
-            Failure::Other(Error::new(ErrorCode::StorageUnavailable, format!("no scratch directory: {e}")))
-        };
+    fn new(context: &Context, fast: bool) -> Result<Self, Failure> {
         let scratch = Path::new("/tmp").join(format!("tt-demo-{}", std::process::id()));
-        std::fs::create_dir(&scratch).map_err(other)?;
-        let program = std::env::current_exe().map_err(other)?;
-        let path = context.settings.env.get("PATH").unwrap_or_default().to_owned();
-        Ok(Self { scratch, program, path, output: context.output() })
+        std::fs::create_dir(&scratch).map_err(broken)?;
+        for dir in ["shop/.git", "bin"] {
+            std::fs::create_dir_all(scratch.join(dir)).map_err(broken)?;
+        }
+        let program = std::env::current_exe().map_err(broken)?;
+        let mut path = scratch.join("bin").into_os_string();
+        path.push(":");
+        path.push(context.settings.env.get("PATH").unwrap_or_default());
+        std::os::unix::fs::symlink(&program, scratch.join("bin/tt")).map_err(broken)?;
+        let pause = if fast { Duration::ZERO } else { PAUSE };
+        Ok(Self { scratch, program, path, output: context.output(), pause })
+    }
+
+    /// A command as someone in the repository would run it, with nothing of the caller's environment.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", &self.path).env("HOME", &self.scratch).current_dir(self.scratch.join("shop"));
+        command
     }
 
     fn say(&self, text: impl FnOnce(&Style) -> String) -> Result<(), Failure> {
@@ -92,29 +144,108 @@ impl Stage {
     }
 
     fn narrate(&self, text: &str) -> Result<(), Failure> {
-        self.say(|style| format!("\n{}\n", style.bold(text)))
+        std::thread::sleep(self.pause);
+        self.say(|style| format!("\n{}\n", style.bold(text)))?;
+        std::thread::sleep(self.pause);
+        Ok(())
     }
 
-    /// Runs a command as its caller would type it and shows both.
-    fn show(&self, signals: &[(&str, &str)], args: &[&str]) -> Result<String, Failure> {
-        let prompt: String = signals.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-        self.say(|style| format!("{}\n", style.dim(&format!("$ {prompt}tt {}", args.join(" ")))))?;
-        let output = self.tt(signals, args)?;
-        self.say(|_| output.clone())?;
-        Ok(output)
+    /// A line somebody types, and later what came of it.
+    fn typed(&self, who: &str, line: &str) -> Result<(), Failure> {
+        self.say(|style| {
+            format!(
+                "{} {}\n",
+                style.dim(&format!("{who:>7} $")),
+                line.replace(" --text", "").replace(" --no-events", "")
+            )
+        })
     }
 
-    fn tt(&self, signals: &[(&str, &str)], args: &[&str]) -> Result<String, Failure> {
-        let mut command = Command::new(&self.program);
-        command.args(args).env_clear().env("PATH", &self.path).env("HOME", &self.scratch).current_dir(&self.scratch);
-        command.envs(signals.iter().copied());
-        let failed = |why: String| {
-            Failure::Other(Error::new(ErrorCode::DaemonUnreachable, format!("`tt {}` failed: {why}", args.join(" "))))
-        };
-        let output = command.output().map_err(|e| failed(e.to_string()))?;
+    fn answered(&self, text: &str) -> Result<(), Failure> {
+        self.say(|_| text.lines().map(|line| format!("          {line}\n")).collect())
+    }
+
+    /// Runs a command as the person at the keyboard.
+    fn show(&self, args: &[&str]) -> Result<(), Failure> {
+        self.typed("you", &format!("tt {}", args.join(" ")))?;
+        let output = self.command(&self.program).args(args).output().map_err(broken)?;
         if !output.status.success() {
-            return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+            return Err(broken(String::from_utf8_lossy(&output.stderr)));
         }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        self.answered(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    fn tt(&self, args: &[&str]) -> Result<(), Failure> {
+        self.command(&self.program).args(args).output().map(|_| ()).map_err(broken)
+    }
+}
+
+/// An agent: a process of the harness's name, whose children are the commands it runs.
+struct Actor<'a> {
+    stage: &'a Stage,
+    name: &'static str,
+    signals: Vec<(&'static str, &'static str)>,
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl<'a> Actor<'a> {
+    fn start(stage: &'a Stage, name: &'static str, signals: &[(&'static str, &'static str)]) -> Result<Self, Failure> {
+        let script = stage.scratch.join("bin").join(name);
+        std::fs::write(&script, ACTOR).map_err(broken)?;
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, executable).map_err(broken)?;
+        let mut command = stage.command(&script);
+        command.envs(signals.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().map_err(broken)?;
+        let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(broken("an agent has no pipes"));
+        };
+        Ok(Self { stage, name, signals: signals.to_vec(), process, commands, answers: BufReader::new(answers) })
+    }
+
+    fn begin(&mut self, line: &str) -> Result<(), Failure> {
+        self.stage.typed(self.name, line)?;
+        writeln!(self.commands, "{line}").map_err(broken)
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        let mut text = String::new();
+        loop {
+            let mut line = String::new();
+            if self.answers.read_line(&mut line).map_err(broken)? == 0 {
+                return Err(broken(format!("{} is gone", self.name)));
+            }
+            if line == "::done\n" {
+                return self.stage.answered(&text);
+            }
+            text.push_str(&line);
+        }
+    }
+
+    fn run(&mut self, line: &str) -> Result<(), Failure> {
+        self.begin(line)?;
+        self.finish()
+    }
+
+    /// Runs a command in another shell of the same session, while the first is busy.
+    fn aside(&self, line: &str) -> Result<(), Failure> {
+        self.stage.typed(self.name, line)?;
+        let mut command = self.stage.command(Path::new("/bin/sh"));
+        let output = command.args(["-c", line]).envs(self.signals.iter().copied()).output().map_err(broken)?;
+        self.stage.answered(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    fn kill(mut self) -> Result<(), Failure> {
+        self.stage.say(|style| format!("{} {}\n", style.dim(&format!("{:>7}  ", self.name)), style.warn("killed")))?;
+        self.process.kill().and_then(|()| self.process.wait()).map(|_| ()).map_err(broken)
+    }
+}
+
+impl Drop for Actor<'_> {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

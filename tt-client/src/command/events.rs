@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use jsonrpsee::core::client::Client as Rpc;
 use tt_proto::AgentId;
 use tt_proto::api::EventApiClient;
-use tt_proto::event::Events;
+use tt_proto::event::{Event, Events};
 use tt_proto::filter::OneOrMany;
 
 use crate::connect::DEADLINE;
-use crate::follow::{Signals, Wrote, say_cursor, write};
+use crate::follow::{Signals, Wrote, reader_gone, say_cursor, write};
 use crate::output::Style;
+use crate::render::Names;
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, duration, render};
 
@@ -87,8 +88,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
                 let (types, from, target) = stream.filters();
                 rpc.get_room_events(room_id.clone(), stream.after, stream.limit, types, from, target).await
             };
-            let events = workspace.client.call(page).await?;
-            Ok(workspace.output.answer(&events, text)?)
+            let (events, names) = (workspace.client.call(page).await?, workspace.names().await?);
+            Ok(workspace.output.answer(&events, |events, style| text(events, &names, style))?)
         }
     }
 }
@@ -131,7 +132,8 @@ pub(crate) async fn wait_for_log(workspace: &mut Workspace, stream: Stream) -> R
     loop {
         let events = stream.wait(workspace, Some(cursor), stream.patience()).await?;
         if !events.events.is_empty() || stream.is_over() {
-            return Ok(workspace.output.answer(&events, text)?);
+            let names = workspace.names().await?;
+            return Ok(workspace.output.answer(&events, |events, style| text(events, &names, style))?);
         }
     }
 }
@@ -140,6 +142,7 @@ pub(crate) async fn wait_for_log(workspace: &mut Workspace, stream: Stream) -> R
 pub(crate) async fn follow_log(workspace: &mut Workspace, stream: Stream) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let mut cursor = stream.start(workspace).await?;
+    let mut names = workspace.names().await?;
     let give_up = async {
         match stream.give_up {
             Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -147,15 +150,21 @@ pub(crate) async fn follow_log(workspace: &mut Workspace, stream: Stream) -> Res
         }
     };
     tokio::select! {
-        ended = follow(workspace, &stream, &mut cursor) => ended?,
+        ended = follow(workspace, &stream, &mut names, &mut cursor) => ended?,
         () = signals.any() => {}
         () = give_up => {}
+        () = reader_gone() => return Ok(()),
     }
     say_cursor(cursor);
     Ok(())
 }
 
-async fn follow(workspace: &mut Workspace, stream: &Stream, cursor: &mut i64) -> Result<(), Failure> {
+async fn follow(
+    workspace: &mut Workspace,
+    stream: &Stream,
+    names: &mut Names,
+    cursor: &mut i64,
+) -> Result<(), Failure> {
     loop {
         let room_id = workspace.room_id.clone();
         let from_here = *cursor;
@@ -166,10 +175,12 @@ async fn follow(workspace: &mut Workspace, stream: &Stream, cursor: &mut i64) ->
         let mut items = workspace.client.call(subscribe).await?;
         // A stream that breaks off, by whatever end of the daemon, is taken up again where it was.
         while let Some(Ok(item)) = items.next().await {
-            if let Some(event) = &item.event
-                && write(&workspace.output, event, render::event).await? == Wrote::ReaderGone
-            {
-                return Ok(());
+            if let Some(event) = &item.event {
+                names.learn(event);
+                let line = |event: &Event, style: &Style| render::event(event, names, style);
+                if write(&workspace.output, event, line).await? == Wrote::ReaderGone {
+                    return Ok(());
+                }
             }
             *cursor = item.cursor_event_seq;
             if item.resync.is_some_and(|resync| resync.reason == "room_deleted") {
@@ -180,9 +191,9 @@ async fn follow(workspace: &mut Workspace, stream: &Stream, cursor: &mut i64) ->
     }
 }
 
-fn text(events: &Events, style: &Style) -> String {
+fn text(events: &Events, names: &Names, style: &Style) -> String {
     if events.events.is_empty() {
         return "nothing happened yet".into();
     }
-    events.events.iter().map(|event| render::event(event, style)).collect()
+    events.events.iter().map(|event| render::event(event, names, style)).collect()
 }

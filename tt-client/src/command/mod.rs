@@ -1,7 +1,9 @@
 //! One file per command.
 
+pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod heartbeat;
 pub(crate) mod install;
@@ -11,9 +13,11 @@ pub(crate) mod leave;
 pub(crate) mod list;
 pub(crate) mod msg;
 pub(crate) mod notes;
+pub(crate) mod prompt;
 pub(crate) mod release;
 pub(crate) mod service;
 pub(crate) mod state;
+pub(crate) mod status;
 pub(crate) mod take;
 pub(crate) mod wait;
 pub(crate) mod whoami;

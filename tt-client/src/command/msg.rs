@@ -3,20 +3,28 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use jsonrpsee::core::client::Client as Rpc;
 use tt_proto::api::{EventApiClient, MessageApiClient};
+use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
 use tt_proto::message::{DeliveryHint, Sent, Skipped, Taken};
-use tt_proto::{AgentId, Error, ErrorCode};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::DEADLINE;
-use crate::follow::{Signals, Wrote, say_cursor, write};
+use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
 use crate::output::{Style, harmless};
+use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, duration, inbox, render};
 
 /// One call waits at most this long; the loop goes on for as long as it should.
 const ONE_WAIT: Duration = Duration::from_secs(100);
+
+/// Nobody who ends a program wants to wait longer for it: for a line that is being written, and for the daemon to hear what
+/// was shown.
+const LAST_LINE: Duration = Duration::from_millis(200);
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
@@ -120,14 +128,23 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
 }
 
 async fn recv(context: &Context, args: RecvArgs) -> Result<(), Failure> {
-    let mut workspace = Workspace::find(context, args.path.clone()).await?;
-    let from = match &args.from {
-        Some(name) => Some(workspace.member(name).await?),
-        None => None,
+    // Heard from here on, so that a signal ends it in order even before it has reached the daemon.
+    let mut signals = Signals::listen()?;
+    let find = async {
+        let mut workspace = Workspace::find(context, args.path.clone()).await?;
+        let from = match &args.from {
+            Some(name) => Some(workspace.member(name).await?),
+            None => None,
+        };
+        Ok::<_, Failure>((workspace, from))
+    };
+    let (workspace, from) = tokio::select! {
+        found = find => found?,
+        () = signals.any() => return Ok(()),
     };
     match args.after {
         Some(after) => recv_from_log(workspace, args, from, after).await,
-        None => recv_from_inbox(workspace, args, from).await,
+        None => recv_from_inbox(workspace, args, from, signals).await,
     }
 }
 
@@ -152,6 +169,7 @@ async fn recv_from_log(
     if args.wait {
         return wait_for_log(&mut workspace, stream).await;
     }
+    let names = workspace.names().await?;
     let (mut cursor, room_id) = (after, workspace.room_id.clone());
     loop {
         let page = async |rpc: &_| {
@@ -172,7 +190,8 @@ async fn recv_from_log(
             return Ok(());
         }
         for event in &page.events {
-            if write(&workspace.output, event, render::event).await? == Wrote::ReaderGone {
+            let line = |event: &Event, style: &Style| render::event(event, &names, style);
+            if write(&workspace.output, event, line).await? == Wrote::ReaderGone {
                 return Ok(());
             }
         }
@@ -181,81 +200,140 @@ async fn recv_from_log(
 }
 
 /// Hands over what is in the inbox, and says so for what was truly written.
-async fn recv_from_inbox(mut workspace: Workspace, args: RecvArgs, from: Option<AgentId>) -> Result<(), Failure> {
+async fn recv_from_inbox(
+    workspace: Workspace,
+    args: RecvArgs,
+    from: Option<AgentId>,
+    mut signals: Signals,
+) -> Result<(), Failure> {
     let surface = if args.follow { "follow" } else { "recv" };
     let give_up = args.timeout.map(|timeout| Instant::now() + timeout);
-    let mut signals = Signals::listen()?;
-    let mut cursor = 0;
+    let mut hand = Hand { workspace, surface, from, writing: None, shown: Vec::new(), skipped: None, cursor: 0 };
+    let gone = reader_gone();
+    tokio::pin!(gone);
+    // The first look hands over what is there, the newest of it where it is too much. Whoever stays gets all that comes.
+    let mut max_replay = Some(args.max_replay);
+    let mut patience = Duration::ZERO;
     loop {
-        let left = match (args.wait || args.follow, give_up) {
-            (false, _) => Duration::ZERO,
-            (true, None) => ONE_WAIT,
-            (true, Some(at)) => at.saturating_duration_since(Instant::now()).min(ONE_WAIT),
-        };
-        let round = async {
-            let taken = take(&mut workspace, surface, from.as_ref(), args.max_replay, left).await?;
-            show(&mut workspace, surface, &taken, from.as_ref(), &mut cursor).await.map(|wrote| (taken, wrote))
-        };
-        let (taken, wrote) = tokio::select! {
-            round = round => round?,
+        let (nothing, wrote) = tokio::select! {
+            round = hand.round(max_replay, patience) => round?,
             () = signals.any() => {
+                hand.settle().await;
                 if args.follow {
-                    say_cursor(cursor);
+                    say_cursor(hand.cursor);
                 }
                 return Ok(());
             }
+            () = &mut gone => {
+                hand.settle().await;
+                return Ok(());
+            }
         };
-        let nothing = taken.events.is_empty() && taken.skipped.is_none();
         let stay = args.follow || (args.wait && nothing);
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
-        if wrote == Wrote::ReaderGone || !stay || timed_out {
+        if wrote == Wrote::ReaderGone || !stay {
             return Ok(());
         }
+        if timed_out {
+            if args.follow {
+                say_cursor(hand.cursor);
+            }
+            return Ok(());
+        }
+        max_replay = None;
+        patience = give_up.map_or(ONE_WAIT, |at| at.saturating_duration_since(Instant::now()).min(ONE_WAIT));
     }
 }
 
-async fn take(
-    workspace: &mut Workspace,
-    surface: &str,
-    from: Option<&AgentId>,
-    max_replay: usize,
-    patience: Duration,
-) -> Result<Taken, Failure> {
-    let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-    workspace
-        .call_within(patience + DEADLINE, async |rpc, room| {
-            rpc.take_messages(room.clone(), surface.to_owned(), from.cloned(), Some(max_replay), Some(millis)).await
-        })
-        .await
+/// What a line is about.
+enum Item {
+    Message(Box<Event>),
+    Skipped(Skipped),
 }
 
-/// Writes what was taken and confirms what was written. What could not be written stays in the inbox.
-async fn show(
-    workspace: &mut Workspace,
-    surface: &str,
-    taken: &Taken,
-    from: Option<&AgentId>,
-    cursor: &mut i64,
-) -> Result<Wrote, Failure> {
-    let output = workspace.output;
-    let mut wrote = Wrote::All;
-    let mut skipped = None;
-    if let Some(older) = &taken.skipped {
-        wrote = write(&output, older, skipped_text).await?;
-        skipped = Some(older).filter(|_| wrote == Wrote::All);
+/// A surface at work: what it is writing, what it has shown and not yet confirmed, and how far it came.
+struct Hand {
+    workspace: Workspace,
+    surface: &'static str,
+    from: Option<AgentId>,
+    writing: Option<(Writing, Item)>,
+    shown: Vec<Event>,
+    skipped: Option<Skipped>,
+    cursor: i64,
+}
+
+impl Hand {
+    /// Takes what is there, or waits for it, and shows it. What could not be written stays in the inbox. Returns whether
+    /// there was nothing.
+    async fn round(&mut self, max_replay: Option<usize>, patience: Duration) -> Result<(bool, Wrote), Failure> {
+        let taken = self.take(max_replay, patience).await?;
+        let nothing = taken.events.is_empty() && taken.skipped.is_none();
+        let wrote = self.show(taken).await?;
+        self.confirm().await?;
+        Ok((nothing, wrote))
     }
-    let mut shown = Vec::new();
-    for event in &taken.events {
-        if wrote == Wrote::All {
-            wrote = write(&output, event, render::event).await?;
+
+    async fn take(&mut self, max_replay: Option<usize>, patience: Duration) -> Result<Taken, Failure> {
+        let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let (surface, from) = (self.surface, self.from.clone());
+        let call = async |rpc: &Rpc, room: &RoomId| {
+            rpc.take_messages(room.clone(), surface.to_owned(), from.clone(), max_replay, Some(millis)).await
+        };
+        if patience.is_zero() {
+            return self.workspace.call(call).await;
         }
-        if wrote == Wrote::All {
-            shown.push(event);
-            *cursor = event.event_seq;
-        }
+        // Whoever was a member a moment ago and is none now was removed, and must not come back by itself.
+        let room_id = self.workspace.room_id.clone();
+        Ok(self.workspace.client.call_within(patience + DEADLINE, async |rpc| call(rpc, &room_id).await).await?)
     }
-    inbox::confirm(workspace, surface, &shown, skipped, from).await?;
-    Ok(wrote)
+
+    async fn show(&mut self, taken: Taken) -> Result<Wrote, Failure> {
+        let output = self.workspace.output;
+        let names = if taken.events.is_empty() { Names::default() } else { self.workspace.names().await? };
+        let messages = taken.events.into_iter().map(|event| Item::Message(Box::new(event)));
+        for item in taken.skipped.map(Item::Skipped).into_iter().chain(messages) {
+            let writing = match &item {
+                Item::Message(event) => {
+                    Writing::start(&output, &**event, |event, style| render::event(event, &names, style))?
+                },
+                Item::Skipped(skipped) => Writing::start(&output, skipped, skipped_text)?,
+            };
+            self.writing = Some((writing, item));
+            if self.written().await? == Wrote::ReaderGone {
+                return Ok(Wrote::ReaderGone);
+            }
+        }
+        Ok(Wrote::All)
+    }
+
+    /// Waits for the line that is being written and takes note of it.
+    async fn written(&mut self) -> Result<Wrote, Failure> {
+        let Some((writing, _)) = &mut self.writing else { return Ok(Wrote::All) };
+        let wrote = writing.done().await?;
+        match self.writing.take().filter(|_| wrote == Wrote::All) {
+            Some((_, Item::Message(event))) => {
+                self.cursor = self.cursor.max(event.event_seq);
+                self.shown.push(*event);
+            }
+            Some((_, Item::Skipped(skipped))) => self.skipped = Some(skipped),
+            None => {}
+        }
+        Ok(wrote)
+    }
+
+    async fn confirm(&mut self) -> Result<(), Failure> {
+        let shown: Vec<&Event> = self.shown.iter().collect();
+        inbox::confirm(&mut self.workspace, self.surface, &shown, self.skipped.as_ref(), self.from.as_ref()).await?;
+        (self.shown, self.skipped) = (Vec::new(), None);
+        Ok(())
+    }
+
+    /// Confirms what was shown before the end came, if the daemon is there to hear it. Otherwise it is shown again.
+    async fn settle(&mut self) {
+        // The reader may have had the line under way this instant; one that stalls has not.
+        let _ = tokio::time::timeout(LAST_LINE, self.written()).await;
+        let _ = tokio::time::timeout(LAST_WORD, self.confirm()).await;
+    }
 }
 
 fn skipped_text(skipped: &Skipped, style: &Style) -> String {

@@ -10,6 +10,7 @@ use tt_proto::turn::{Reason, Wait, WaitStatus};
 
 use crate::connect::DEADLINE;
 use crate::output::{Style, harmless};
+use crate::render::Names;
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, duration, inbox, render};
 
@@ -51,7 +52,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
         let news = wait.events.as_ref().is_some_and(|events| !events.is_empty());
         if wait.status != WaitStatus::NotYet || news || timed_out {
-            show(&workspace, &wait, if news { "events" } else { "timeout" })?;
+            let names = if news { workspace.names().await? } else { Names::default() };
+            show(&workspace, &wait, &names, if news { "events" } else { "timeout" })?;
             let shown: Vec<&Event> = wait.events.iter().flatten().collect();
             return inbox::confirm(&mut workspace, "wait", &shown, None, None).await;
         }
@@ -61,7 +63,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 pub(crate) async fn run_try(context: &Context, args: TryArgs) -> Result<(), Failure> {
     let mut workspace = Workspace::find(context, args.path).await?;
     let wait = wait(&mut workspace, Duration::ZERO, false, true, false).await?;
-    show(&workspace, &wait, "not_yet")
+    show(&workspace, &wait, &Names::default(), "not_yet")
 }
 
 async fn wait(
@@ -103,19 +105,19 @@ impl Serialize for Answer<'_> {
     }
 }
 
-fn show(workspace: &Workspace, wait: &Wait, nothing: &'static str) -> Result<(), Failure> {
+fn show(workspace: &Workspace, wait: &Wait, names: &Names, nothing: &'static str) -> Result<(), Failure> {
     let answer = Answer { status: (wait.status == WaitStatus::NotYet).then_some(nothing), wait };
-    Ok(workspace.output.answer(&answer, |_, style| text(wait, style))?)
+    Ok(workspace.output.answer(&answer, |_, style| text(wait, names, style))?)
 }
 
-fn text(wait: &Wait, style: &Style) -> String {
+fn text(wait: &Wait, names: &Names, style: &Style) -> String {
     let reason = match wait.reason {
         Some(Reason::Claim(reason)) => reason.as_str(),
         Some(Reason::Takeover(reason)) => reason.as_str(),
         None => "",
     }
     .replace('_', " ");
-    let news: String = wait.events.iter().flatten().map(|event| render::event(event, style)).collect();
+    let news: String = wait.events.iter().flatten().map(|event| render::event(event, names, style)).collect();
     let from = wait.from_agent_id.as_ref().map(|agent| harmless(agent.as_str())).unwrap_or_default();
     let turn = match wait.status {
         WaitStatus::YourTurn => {

@@ -105,6 +105,7 @@ impl Client {
     ) -> Result<T, Error> {
         let mut cut_since: Option<Instant> = None;
         loop {
+            let asked = Instant::now();
             let answer = tokio::time::timeout(deadline, call(&self.rpc)).await;
             let cut = match answer.map_err(|_| busy(&self.settings))? {
                 Ok(answer) => return Ok(answer),
@@ -117,6 +118,10 @@ impl Client {
                 Err(ClientError::ParseError(e)) => return Err(unreadable(&e)),
                 Err(cut) => cut.to_string(),
             };
+            // A daemon that kept the call for a while did not die of it: it was restarted, however often that was before.
+            if asked.elapsed() >= self.settings.deadline / 10 {
+                cut_since = None;
+            }
             if cut_since.get_or_insert_with(Instant::now).elapsed() >= self.settings.deadline {
                 return Err(unreachable(&self.settings, &cut));
             }

@@ -94,6 +94,13 @@ impl Taken {
         drop(Taken { inbox: self.inbox.clone(), owner: self.owner.clone(), event_seqs: rest });
     }
 
+    /// Forgets messages that somebody else handed over before they were taken. Nobody has listened for them in vain.
+    pub fn keep_only(&mut self, event_seqs: &[i64]) {
+        let keep: HashSet<i64> = event_seqs.iter().copied().collect();
+        let handed_over: HashSet<i64> = self.event_seqs.difference(&keep).copied().collect();
+        self.confirmed(&handed_over);
+    }
+
     /// Lets go of messages that were confirmed: they are nobody's to take any more.
     pub fn confirmed(&mut self, event_seqs: &HashSet<i64>) {
         let mut slots = self.inbox.lock();

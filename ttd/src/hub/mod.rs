@@ -10,7 +10,7 @@ mod waiters;
 
 pub use deadlines::Deadlines;
 pub use inbox::{Inbox, Listener, Owner, Taken as TakenMessages};
-pub use presence::{Presence, Unwritten};
+pub use presence::{Presence, Unwritten, WRITE_BEHIND};
 pub use subscribers::{News, Subscribers};
 pub use waiters::{Place, Waiters};
 

@@ -39,11 +39,19 @@ pub struct Place {
 }
 
 impl Waiters {
-    /// Takes the member's place. There is one: a second listener would take turns from the first.
-    pub fn enter(&self, room: &RoomId, agent: &AgentId, waiting: Waiting, pid: Option<u32>) -> Result<Place, Error> {
+    /// Takes the member's place. There is one: a second listener would take turns from the first. A listener whose
+    /// process lives no more is none, even if its connection has not been seen to end.
+    pub fn enter(
+        &self,
+        room: &RoomId,
+        agent: &AgentId,
+        waiting: Waiting,
+        pid: Option<u32>,
+        lives: impl Fn(u32) -> bool,
+    ) -> Result<Place, Error> {
         let key = (room.clone(), agent.clone());
         let mut places = self.lock();
-        if let Some(first) = places.get(&key) {
+        if let Some(first) = places.get(&key).filter(|first| first.pid.is_none_or(lives)) {
             let whose = first.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             return Err(Error::new(ErrorCode::DuplicateListener, format!("{agent} is already waiting, in {whose}"))
                 .detail("pid", first.pid));

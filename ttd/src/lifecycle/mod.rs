@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::liveness::{Kernel, Processes, Watch};
 use crate::rooms::Rooms;
 use crate::rpc::{self, Shared};
-use crate::store::{self, Filesystem, Store};
+use crate::store::{self, Filesystem, Store, events};
 use lock::{Acquired, Lock};
 use socket::{OwnFile, Socket};
 
@@ -142,7 +142,9 @@ impl Daemon {
         let (listener, own) = socket.into_parts().map_err(cannot)?;
         let (watch, exits) = Watch::new(options.processes.clone());
         let rooms = Rooms::new(store, options.clock.clone(), watch, options.policy.clone());
-        let shared = Arc::new(Shared::new(options, rooms.clone(), stop));
+        // Before anything can happen.
+        let newest = rooms.store().read(events::newest_of_all).await?;
+        let shared = Arc::new(Shared::new(options, rooms.clone(), stop, newest));
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(rooms.clone().run(exits));
         if let Some(rest) = shared.options.idle_exit {

@@ -13,6 +13,7 @@ use jsonrpsee::Extensions;
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tt_proto::hello::Identity;
 use tt_proto::{Error, ErrorCode};
 
@@ -39,6 +40,8 @@ pub struct Connection {
     calls: AtomicUsize,
     last_used: AtomicU64,
     uses: Arc<AtomicU64>,
+    /// True once the stream is closed.
+    closed: watch::Sender<bool>,
     /// The client does not take the answers it has.
     stuck: AtomicBool,
     /// Whoever wants to read the next request.
@@ -76,6 +79,11 @@ impl Call {
     /// Who is calling.
     pub fn identity(&self) -> Result<&Identity, Error> {
         self.session().map(|session| &session.derived.identity)
+    }
+
+    /// Resolves when the other end is gone. The server lets a call run to its end all the same.
+    pub async fn hung_up(&self) {
+        let _ = self.connection.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
     pub fn session(&self) -> Result<&Session, Error> {
@@ -174,6 +182,7 @@ impl Connections {
             last_used: AtomicU64::new(0),
             uses: self.uses.clone(),
             taken: Mutex::default(),
+            closed: watch::Sender::new(false),
             stuck: AtomicBool::new(false),
             reader: Mutex::new(None),
         });
@@ -222,6 +231,7 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.connections.lock().remove(&self.connection.id);
+        self.connection.closed.send_replace(true);
     }
 }
 

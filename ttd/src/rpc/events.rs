@@ -185,10 +185,15 @@ impl Reader {
         // The cursor stands at the last event that matched; what was seen since need not be read again.
         let mut seen = cursor;
         loop {
-            let Ok(page) = self.page(seen, Some(PAGE)).await else {
-                return end(&sink, cursor, "room_deleted").await;
+            let page = match self.page(seen, Some(PAGE)).await {
+                Ok(page) => page,
+                Err(e) if e.code == ErrorCode::RoomNotFound => return end(&sink, cursor, "room_deleted").await,
+                Err(e) => {
+                    tracing::error!("a subscription cannot be fed: {e}");
+                    return end(&sink, cursor, "storage_unavailable").await;
+                }
             };
-            let more = page.events.len() == PAGE;
+            let more = !page.events.is_empty();
             for event in page.events {
                 (cursor, seen) = (event.event_seq, event.event_seq);
                 if !send(&sink, event, cursor).await {

@@ -15,7 +15,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::{Call, Shared, leaving, told_to_stop};
 use crate::hub::{Owner, TakenMessages};
 use crate::stick::{Room, message, names};
-use crate::store::{deliveries, events};
+use crate::store::{deliveries, events, rooms};
 
 /// More than this is never taken at once; the rest stays in the inbox.
 const MAX_TAKE: usize = 200;
@@ -105,10 +105,13 @@ impl MessageApiServer for MessageMethods {
             tokio::pin!(arrived);
             arrived.as_mut().enable();
             let (taken, answer) = self.0.take(&owner, from_agent_id.as_ref(), max_replay).await?;
-            if !answer.events.is_empty() || patience.is_zero() {
+            if !answer.events.is_empty() || answer.skipped.is_some() || patience.is_zero() {
                 call.connection.hold(taken);
                 return Ok(answer);
             }
+            let (room_id, agent) = owner.clone();
+            let member = move |connection: &Connection| rooms::not_removed(connection, &room_id, &agent);
+            self.0.rooms.store().read(member).await?;
             tokio::select! {
                 () = arrived => {}
                 () = &mut deadline => return Ok(answer),
@@ -181,8 +184,12 @@ impl Shared {
         let (inbox, owner, from) = (self.rooms.hub().inbox.clone(), owner.clone(), from.cloned());
         let read = self.rooms.store().read(move |connection| {
             let pending = inbox_from(connection, &owner.0, &owner.1, from.as_ref())?;
-            let mut taken = inbox.take(&owner, pending.iter().copied());
-            let mut mine: Vec<i64> = pending.into_iter().filter(|seq| taken.event_seqs.contains(seq)).collect();
+            let mut taken = inbox.take(&owner, pending);
+            // Another surface may have confirmed a message, and let go of it, after the look and before the taking. What is
+            // still pending now that it is taken is nobody else's.
+            let mut mine = inbox_from(connection, &owner.0, &owner.1, from.as_ref())?;
+            mine.retain(|seq| taken.event_seqs.contains(seq));
+            taken.keep_only(&mine);
             let skipped = max_replay.filter(|max| mine.len() > *max).map(|max| {
                 let rest = mine.split_off(mine.len() - max);
                 let passed_over = std::mem::replace(&mut mine, rest);

@@ -59,10 +59,12 @@ pub struct Shared {
     pub stop: watch::Sender<bool>,
     /// How far each member's waits have told it who came and went.
     comings: Mutex<HashMap<Owner, i64>>,
+    /// The newest event when this daemon started. What came after it no wait has told yet.
+    newest_at_start: i64,
 }
 
 impl Shared {
-    pub fn new(options: Options, rooms: Rooms, stop: watch::Sender<bool>) -> Self {
+    pub fn new(options: Options, rooms: Rooms, stop: watch::Sender<bool>, newest_at_start: i64) -> Self {
         let uid = nix::unistd::getuid();
         let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
@@ -76,11 +78,20 @@ impl Shared {
             started: Instant::now(),
             stop,
             comings: Mutex::default(),
+            newest_at_start,
         }
     }
 
-    fn comings_cursor(&self, owner: &Owner) -> Option<i64> {
-        self.comings.lock().unwrap_or_else(PoisonError::into_inner).get(owner).copied()
+    /// From where on a member's next wait tells who came and went: its last wait; its join before the first; and the start
+    /// of this daemon where an earlier one heard the rest.
+    fn comings_cursor(&self, owner: &Owner) -> i64 {
+        let comings = self.comings.lock().unwrap_or_else(PoisonError::into_inner);
+        comings.get(owner).copied().unwrap_or(self.newest_at_start)
+    }
+
+    /// A member hears of what comes after its join, unless a wait has told it of something already.
+    fn start_comings_cursor(&self, owner: Owner, joined_at: i64) {
+        self.comings.lock().unwrap_or_else(PoisonError::into_inner).entry(owner).or_insert(joined_at);
     }
 
     fn set_comings_cursor(&self, owner: Owner, cursor: i64) {

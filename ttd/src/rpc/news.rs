@@ -21,18 +21,11 @@ pub(super) struct News {
 const MAX_COMINGS: usize = 100;
 
 impl News {
-    /// Starts to listen. Comings and goings count from the member's last wait; from its join before the first; and from
-    /// now where an earlier daemon heard the rest.
-    pub(super) async fn of(shared: &Shared, room_id: &RoomId, agent: &AgentId) -> Result<Self, Error> {
+    /// Starts to listen.
+    pub(super) fn of(shared: &Shared, room_id: &RoomId, agent: &AgentId) -> Self {
         let owner = (room_id.clone(), agent.clone());
         let hub = shared.rooms.hub();
-        let news = Self { listener: hub.inbox.listen(&owner, "wait"), live: hub.subscribers.subscribe(room_id), owner };
-        if shared.comings_cursor(&news.owner).is_none() {
-            let room_id = room_id.clone();
-            let newest = shared.rooms.store().read(move |connection| events::newest(connection, &room_id)).await?;
-            shared.set_comings_cursor(news.owner.clone(), newest);
-        }
-        Ok(news)
+        Self { listener: hub.inbox.listen(&owner, "wait"), live: hub.subscribers.subscribe(room_id), owner }
     }
 
     /// Resolves when there is something to hand over.
@@ -62,7 +55,6 @@ impl News {
             if pending.iter().any(|seq| !inbox.is_taken(&owner, *seq)) {
                 return Ok(true);
             }
-            let Some(cursor) = cursor else { return Ok(false) };
             Ok(!comings(connection, &owner, cursor)?.is_empty())
         });
         read.await
@@ -74,8 +66,7 @@ impl News {
         let (owner, cursor) = (self.owner.clone(), shared.comings_cursor(&self.owner));
         let read = shared.rooms.store().read(move |connection| {
             let newest = events::newest(connection, &owner.0)?;
-            let comings = cursor.map(|cursor| comings(connection, &owner, cursor)).transpose()?.unwrap_or_default();
-            Ok((comings, newest))
+            Ok((comings(connection, &owner, cursor)?, newest))
         });
         let (comings, newest) = read.await?;
         shared.set_comings_cursor(self.owner, newest);

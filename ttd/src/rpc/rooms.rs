@@ -14,7 +14,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::{Call, Shared, view};
 use crate::rooms::PathFacts;
 use crate::stick::resolution::MARKERS;
-use crate::stick::{Room, membership, names};
+use crate::stick::{Room, fairness, membership, names};
 use crate::store::{deliveries, events, rooms};
 
 /// No path people use is longer.
@@ -58,10 +58,7 @@ impl RoomApiServer for RoomMethods {
                 })
             })
             .await?;
-        let owner = (joined.room_id.clone(), joined.agent_id.clone());
-        if self.0.comings_cursor(&owner).is_none() {
-            self.0.set_comings_cursor(owner, joined.cursor_event_seq);
-        }
+        self.0.start_comings_cursor((joined.room_id.clone(), joined.agent_id.clone()), joined.cursor_event_seq);
         Ok(joined)
     }
 
@@ -134,6 +131,7 @@ impl RoomApiServer for RoomMethods {
             Ok(RoomState {
                 room: view::room(room, &viewer, updated_at, &clock),
                 members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
+                queue: fairness::queue(room).into_iter().map(|m| m.agent_id.clone()).collect(),
                 pending_handoff: room.pending_handoff.as_ref().map(|held| held.handoff.clone()),
                 current_handoff: room.current_handoff.as_ref().map(|held| held.handoff.clone()),
                 takeover: view::takeover(room, &clock),

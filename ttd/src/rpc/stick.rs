@@ -14,7 +14,7 @@ use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
 use super::news::News;
 use super::{Call, Shared, leaving, told_to_stop};
 use crate::rooms::for_people;
-use crate::stick::{Room, Waiting, takeover, turn};
+use crate::stick::{Room, Waiting, membership, takeover, turn};
 
 pub(super) struct StickMethods(pub(super) Arc<Shared>);
 
@@ -42,13 +42,10 @@ impl StickApiServer for StickMethods {
             (false, alone) => Waiting::Listening { alone },
         };
         let mut stop = shared.stop.subscribe();
-        let mut news = match include_events {
-            Some(true) => Some(News::of(shared, &room_id, &agent).await?),
-            _ => None,
-        };
+        let mut news = include_events.unwrap_or(false).then(|| News::of(shared, &room_id, &agent));
         // The place comes first: from then on whatever happens in the room is told here, this wait's own claim included.
-        let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid)?;
-        hub.presence.waited(&room_id, &agent, rooms.clock().now());
+        let lives = |pid| shared.options.processes.get(pid).is_some();
+        let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid, lives)?;
         let rule = {
             let agent = agent.clone();
             move |room: &mut Room, moment: &_, _: &_| {
@@ -56,11 +53,14 @@ impl StickApiServer for StickMethods {
             }
         };
         let longest = rooms.command(&room_id, by.clone(), rule, |longest, _, _| longest).await?;
+        hub.presence.waited(&room_id, &agent, rooms.clock().now());
         let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
         let told = tokio::select! {
             biased;
             told = &mut place.told => told.ok(),
             () = told_to_stop(&mut stop) => return Err(leaving()),
+            // Nobody listens any more: whoever waits next for this member must find its place free.
+            () = call.hung_up() => return Err(leaving()),
             // A look at the inbox comes before the first sleep, so that a wait with no patience has it too.
             there = News::there(&mut news, shared), if news.is_some() => { there?; None }
             () = tokio::time::sleep(patience) => None,
@@ -96,15 +96,30 @@ impl StickApiServer for StickMethods {
     ) -> Result<Heartbeat, Error> {
         let call = Call::of(extensions)?;
         let rooms = &self.0.rooms;
-        let agent = call.identity()?.agent_id.clone();
-        rooms.seen(&agent);
+        let by = self.0.commander(&call, None)?;
+        let identity = by.identity.clone();
         let clock = rooms.clock().clone();
-        let look = rooms.look(&room_id, move |room, _| {
-            turn::check_authority(room, &agent, &lease_id, expected_turn_id)?;
+        let beat = move |room: &Room| {
+            turn::check_authority(room, &identity.agent_id, &lease_id, expected_turn_id)?;
             let end = room.lease_end().unwrap_or_else(|| clock.now());
             Ok(Heartbeat { status: HeartbeatStatus::Ok, lease_expires_at: clock.to_wall(end) })
-        });
-        look.await
+        };
+        let (caller, look) = (by.identity.clone(), beat.clone());
+        let look =
+            rooms.look(
+                &room_id,
+                move |room, _| {
+                    if membership::arrives(room, &caller) { Ok(None) } else { look(room).map(Some) }
+                },
+            );
+        match look.await? {
+            Some(beat) => Ok(beat),
+            // Only one that brings its sender back has something to write.
+            None => {
+                let rule = move |room: &mut Room, _: &_, _: &_| Ok((beat(room)?, None));
+                rooms.command(&room_id, by, rule, |beat, _, _| beat).await
+            }
+        }
     }
 
     async fn release_stick(

@@ -42,6 +42,13 @@ pub fn next_claimant(room: &Room, now: Timestamp) -> Option<&Member> {
     room.members.iter().filter(may).min_by_key(|m| rank(room, m))
 }
 
+/// Those who listen, in the order in which they would be given the stick.
+pub fn queue(room: &Room) -> Vec<&Member> {
+    let mut waiting: Vec<&Member> = room.present().filter(|m| m.is_listening()).collect();
+    waiting.sort_by_key(|m| rank(room, m));
+    waiting
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{at, id, room};
@@ -65,6 +72,8 @@ mod tests {
             room.member_mut(&id(agent)).unwrap().last_held_turn = Some(turn);
         }
         assert_eq!(next(&room, at(0)), Some("c"));
+        let order: Vec<&str> = queue(&room).iter().map(|m| m.agent_id.as_str()).collect();
+        assert_eq!(order, ["c", "b", "d", "a"]);
         room.member_mut(&id("c")).unwrap().waiting = Waiting::Parked;
         assert_eq!(next(&room, at(0)), Some("b"));
         room.member_mut(&id("b")).unwrap().waiting = Waiting::No;

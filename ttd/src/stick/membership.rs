@@ -4,7 +4,7 @@ use tt_proto::event::{EventType, MemberJoined};
 use tt_proto::handoff::Verbatim;
 use tt_proto::hello::Identity;
 use tt_proto::room::{Liveness, MemberStatus, StickState};
-use tt_proto::{AgentId, Error, ErrorCode, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode};
 
 use super::{EventDraft, Member, Moment, Room, Waiting, takeover, turn};
 
@@ -129,16 +129,11 @@ pub fn processes_exited(room: &mut Room) {
     depart(room, &gone, "process_exited");
 }
 
-/// When silence alone makes a member count as gone. Not while it waits: that is a sign of life.
-pub(super) fn expires_at(room: &Room, member: &Member) -> Option<Timestamp> {
-    let quiet = member.status == MemberStatus::Active && member.waiting == Waiting::No;
-    quiet.then(|| member.last_seen_at + room.policy.presence_ttl)
-}
-
-/// Lets members go that nobody has heard of for `presence_ttl`.
+/// Lets members go that nobody has heard of for `presence_ttl`. Not while they wait: that is a sign of life.
 pub(super) fn expire(room: &mut Room, moment: &Moment) {
-    let due = |m: &&Member| expires_at(room, m).is_some_and(|at| at <= moment.now);
-    let silent: Vec<AgentId> = room.members.iter().filter(due).map(|m| m.agent_id.clone()).collect();
+    let quiet = |m: &&Member| m.status == MemberStatus::Active && m.waiting == Waiting::No;
+    let due = |m: &&Member| m.last_seen_at + room.policy.presence_ttl <= moment.now;
+    let silent: Vec<AgentId> = room.members.iter().filter(quiet).filter(due).map(|m| m.agent_id.clone()).collect();
     depart(room, &silent, "expired");
 }
 
@@ -152,15 +147,20 @@ fn depart(room: &mut Room, agents: &[AgentId], reason: &str) {
     }
 }
 
-/// Takes away a room nothing has happened in for `idle_room_ttl`, if truly nobody lives in it.
-pub fn purge(room: &mut Room) {
-    let lives = room.present().any(|m| m.liveness == Liveness::Alive || m.waiting != Waiting::No);
-    room.deleted = !lives;
+/// Takes away a room nothing has happened in for `idle_room_ttl`, if truly nobody lives in it or was heard of since.
+pub fn purge(room: &mut Room, moment: &Moment) {
+    let heard_of = |m: &Member| m.last_seen_at + room.policy.idle_room_ttl > moment.now;
+    let lives = |m: &Member| m.liveness == Liveness::Alive || m.waiting != Waiting::No || heard_of(m);
+    let inhabited = room.present().any(lives);
+    room.deleted = !inhabited;
 }
 
-/// A call from a member that counted as gone brings it back.
-pub fn returns(room: &Room, caller: &AgentId) -> bool {
-    room.state != StickState::Closed && room.member(caller).is_some_and(|m| m.status == MemberStatus::Gone)
+/// Whether a call shows its caller where it was not known to be: back after it counted as gone, or in another process
+/// than the one whose end would make it count as gone.
+pub fn arrives(room: &Room, caller: &Identity) -> bool {
+    let moved = |m: &Member| m.status == MemberStatus::Active && caller.anchor.is_some() && m.anchor != caller.anchor;
+    let arrives = |m: &Member| m.status == MemberStatus::Gone || moved(m);
+    room.state != StickState::Closed && room.member(&caller.agent_id).is_some_and(arrives)
 }
 
 #[cfg(test)]
@@ -248,17 +248,37 @@ mod tests {
         assert_eq!(room.owner, Some(id("a")), "ownership never moves by itself");
         processes_exited(&mut room);
         assert_eq!(events(&room), [(EventType::MemberLeft, "process_exited")], "told once");
-        assert!(returns(&room, &id("a")) && !returns(&room, &id("b")));
+        assert!(arrives(&room, &who("a")), "any call brings it back");
+    }
+
+    #[test]
+    fn a_member_is_where_it_last_called_from() {
+        let mut room = room(&["a"]);
+        join(&mut room, &who("b"), None, &moment(1)).unwrap();
+        room.events.clear();
+        let mut elsewhere = who("b");
+        assert!(!arrives(&room, &elsewhere));
+        elsewhere.anchor.as_mut().unwrap().pid = 8;
+        assert!(arrives(&room, &elsewhere));
+        join(&mut room, &elsewhere, None, &moment(2)).unwrap();
+        assert_eq!(room.member(&id("b")).unwrap().anchor, elsewhere.anchor);
+        assert_eq!(events(&room), [], "it was here all along");
+        elsewhere.anchor = None;
+        assert!(!arrives(&room, &elsewhere), "a call from nowhere does not hide where it lives");
+        assert!(!arrives(&room, &who("x")), "a stranger");
     }
 
     #[test]
     fn a_room_is_purged_only_when_nobody_lives_in_it() {
         let mut room = room(&["a", "b"]);
+        let week = 7 * 24 * 3600;
         room.member_mut(&id("a")).unwrap().liveness = Liveness::Gone;
-        purge(&mut room);
+        purge(&mut room, &moment(week));
         assert!(!room.deleted);
         room.member_mut(&id("b")).unwrap().liveness = Liveness::Unknown;
-        purge(&mut room);
+        purge(&mut room, &moment(week - 1));
+        assert!(!room.deleted, "b was heard of since");
+        purge(&mut room, &moment(week));
         assert!(room.deleted);
     }
 

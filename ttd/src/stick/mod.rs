@@ -207,11 +207,16 @@ impl Room {
     pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let waited_for = self.members.iter().any(|m| m.waiting != Waiting::No);
         let grace = self.released_at.map(|at| at + self.policy.waiter_grace).filter(|_| self.state == StickState::Idle);
+        // Nobody stands back any longer for a member who did not wait again in time.
+        let patience = self.members.iter().filter_map(|m| m.last_wait_at).map(|at| at + self.policy.wait_max);
+        let patience = patience.filter(|at| *at > now && grace.is_some_and(|grace| *at < grace)).min();
         let claim = self.claim_expires_at.filter(|_| !self.reservation_expired || waited_for);
         let idle =
             self.owner.as_ref().and_then(|o| self.member(o)).map(|o| o.last_seen_at + self.policy.owner_activity_ttl);
-        let for_waiters = [grace, self.lease_end(), idle].into_iter().flatten().filter(|_| waited_for);
-        let expiry = self.members.iter().filter_map(|m| membership::expires_at(self, m));
+        let for_waiters = [grace, patience, self.lease_end(), idle].into_iter().flatten().filter(|_| waited_for);
+        // Whoever waits will stop waiting, and nobody says when.
+        let expiry = self.members.iter().filter(|m| m.status == MemberStatus::Active);
+        let expiry = expiry.map(|m| m.last_seen_at + self.policy.presence_ttl);
         for_waiters.chain(claim).chain(expiry).filter(|at| *at > now).min()
     }
 }

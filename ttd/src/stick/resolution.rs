@@ -55,9 +55,9 @@ pub fn resolve(dir: &Path, force_new: bool, world: &dyn World) -> Resolution {
     }
 }
 
-/// The search goes up to below home, and to home itself only when home was asked for.
+/// The search goes up to below home; home, and what lies above it, counts only when that very directory was asked for.
 fn in_reach(candidate: &Path, asked: &Path, world: &dyn World) -> bool {
-    world.home().is_none_or(|home| !home.starts_with(candidate) || (asked == home && candidate == home))
+    candidate == asked || world.home().is_none_or(|home| !home.starts_with(candidate))
 }
 
 fn workspace_root(dir: &Path, world: &dyn World) -> PathBuf {
@@ -136,5 +136,8 @@ mod tests {
         assert!(same.exists && same.warning.unwrap().contains("no effect"));
         let fresh = resolve(Path::new("/v/c"), true, &disk);
         assert_eq!((fresh.exists, fresh.warning), (false, None));
+        let above_home = Disk { rooms: vec!["/home"], ..Disk::default() };
+        let same = resolve(Path::new("/home"), true, &above_home);
+        assert!(same.exists && same.warning.is_some());
     }
 }

@@ -13,11 +13,8 @@ pub fn reason(room: &Room, now: Timestamp) -> Option<TakeoverReason> {
     match room.state {
         StickState::Owned => {
             let owner = room.owner.as_ref().and_then(|owner| room.member(owner));
-            let waited_for = || {
-                room.members
-                    .iter()
-                    .any(|m| room.owner.as_ref() != Some(&m.agent_id) && m.waits_again(&room.policy, now))
-            };
+            let waited_for =
+                || room.present().any(|m| room.owner.as_ref() != Some(&m.agent_id) && m.waits_again(&room.policy, now));
             if owner.is_none_or(is_gone) {
                 Some(TakeoverReason::OwnerGone)
             } else if room.lease_end().is_none_or(|end| end <= now) {
@@ -196,6 +193,8 @@ mod tests {
         room.member_mut(&id("c")).unwrap().waiting = Waiting::No;
         room.member_mut(&id("b")).unwrap().last_wait_at = Some(at(119));
         assert_eq!(take_at(&room, "b", 2 * MINUTE).unwrap().reason, TakeoverReason::OwnerIdle, "between two waits");
+        kill(&mut room, "b");
+        assert_eq!(take_at(&room, "c", 2 * MINUTE), Err(ErrorCode::TakeoverNotAvailable), "the dead wait for nothing");
     }
 
     #[test]

@@ -179,8 +179,9 @@ fn give_away(room: &mut Room, caller: &AgentId, event_type: EventType, handoff: 
     index
 }
 
-/// Lets time pass: notes a reservation that ran out, and lets members expire.
+/// Lets time pass: notes which processes ended and which reservation ran out, and lets members expire.
 pub fn tick(room: &mut Room, moment: &Moment) {
+    super::membership::processes_exited(room);
     super::membership::expire(room, moment);
     let ran_out = room.claim_expires_at.is_some_and(|at| at <= moment.now);
     if let Some(agent) = room.reserved_for.clone().filter(|_| ran_out && !room.reservation_expired) {

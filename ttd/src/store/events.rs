@@ -13,6 +13,10 @@ use crate::stick::EventDraft;
 const COLUMNS: &str = "event_seq, event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason, \
                        created_at, payload_json";
 
+/// A page ends early once its handoffs and payloads come to this much. The longest of them is as long as a request may be,
+/// so that the answer always fits.
+const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+
 /// Appends one event and gives it its number.
 pub fn append(connection: &Connection, room_id: &RoomId, draft: &EventDraft, wall: Timestamp) -> Result<Event, Error> {
     let event_id = EventId::fresh();
@@ -60,8 +64,8 @@ pub fn get(connection: &Connection, event_seq: i64) -> Result<Option<Event>, Err
         .map_err(query_failed)
 }
 
-/// A room's events after a cursor that match, oldest first, at most `limit`. SQLite passes over what cannot match by its
-/// type or sender; the filter itself decides.
+/// A room's events after a cursor that match, oldest first: at most `limit`, and no more than an answer can hold. SQLite
+/// passes over what cannot match by its type or sender; the filter itself decides.
 pub fn matching(
     connection: &Connection,
     room_id: &RoomId,
@@ -82,12 +86,14 @@ pub fn matching(
     let mut statement = connection.prepare_cached(&sql).map_err(query_failed)?;
     let from = filter.from.as_ref().map(AgentId::as_str);
     let rows = statement.query_map(params![room_id.as_str(), cursor, from], event_row).map_err(query_failed)?;
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for row in rows {
-        if found.len() >= limit {
+        if found.len() >= limit || bytes >= MAX_PAGE_BYTES {
             break;
         }
-        found.extend(row.map_err(query_failed)?.filter(|event| filter.matches(event)));
+        let Some(event) = row.map_err(query_failed)?.filter(|event| filter.matches(event)) else { continue };
+        bytes += [&event.handoff, &event.payload].into_iter().flatten().map(|json| json.as_str().len()).sum::<usize>();
+        found.push(event);
     }
     Ok(found)
 }
@@ -97,6 +103,13 @@ pub fn newest(connection: &Connection, room_id: &RoomId) -> Result<i64, Error> {
     connection
         .prepare_cached("SELECT coalesce(max(event_seq), 0) FROM room_events WHERE room_id = ?1")
         .and_then(|mut s| s.query_row([room_id.as_str()], |row| row.get(0)))
+        .map_err(query_failed)
+}
+
+/// The number of the newest event in any room.
+pub fn newest_of_all(connection: &Connection) -> Result<i64, Error> {
+    connection
+        .query_row("SELECT coalesce(max(event_seq), 0) FROM room_events", [], |row| row.get(0))
         .map_err(query_failed)
 }
 
@@ -118,4 +131,129 @@ fn event_row(row: &Row<'_>) -> rusqlite::Result<Option<Event>> {
         created_at: time(row, 9)?.unwrap_or(Timestamp::from_millis(0)),
         payload: json(10)?,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tt_proto::filter::{EventFilter, OneOrMany};
+
+    use super::*;
+
+    const ME: &str = "a";
+    const AGENTS: [Option<&str>; 4] = [None, Some("a"), Some("b"), Some("c")];
+
+    /// A row of the log, as far as filters care: type, sender, recipient.
+    type Row = (usize, usize, usize);
+
+    fn database(rows: &[Row]) -> (Connection, RoomId) {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::migrations::apply(&connection).unwrap();
+        let room = super::super::rooms::create(&connection, "/here", Timestamp::from_millis(0)).unwrap();
+        let elsewhere = super::super::rooms::create(&connection, "/there", Timestamp::from_millis(0)).unwrap();
+        for (event_type, from, to) in rows {
+            let draft = EventDraft {
+                event_type: EventType::ALL[*event_type],
+                turn_id: None,
+                from: AGENTS[*from].map(AgentId::trusted),
+                to: AGENTS[*to].map(AgentId::trusted),
+                handoff: None,
+                reason: None,
+                payload: None,
+            };
+            append(&connection, &room, &draft, Timestamp::from_millis(0)).unwrap();
+            append(&connection, &elsewhere, &draft, Timestamp::from_millis(0)).unwrap();
+        }
+        (connection, room)
+    }
+
+    /// The filter once more, straight from the protocol and over plain rows.
+    fn fits(row: &Row, types: Option<&[usize]>, target: &str, from: Option<&str>) -> bool {
+        let (event_type, sender, recipient) = (row.0, AGENTS[row.1], AGENTS[row.2]);
+        let name = EventType::ALL[event_type].as_str();
+        let for_target = if target == "any" {
+            true
+        } else if target != "self" {
+            recipient == Some(target)
+        } else if name == "message_sent" {
+            if recipient.is_some() { recipient == Some(ME) } else { sender != Some(ME) }
+        } else {
+            name == "member_joined" || name == "member_left" || sender == Some(ME) || recipient == Some(ME)
+        };
+        types.is_none_or(|types| types.contains(&event_type))
+            && from.is_none_or(|from| sender == Some(from))
+            && for_target
+    }
+
+    fn type_filters() -> Vec<Option<Vec<usize>>> {
+        let one = (0..EventType::ALL.len()).map(|t| Some(vec![t]));
+        let lists = [vec![6, 7], vec![0, 1, 2, 3], vec![6, 6], (0..EventType::ALL.len()).collect()];
+        one.chain(lists.into_iter().map(Some)).chain([None]).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        #[test]
+        fn every_combination_of_filters_finds_what_a_plain_look_finds(
+            rows in proptest::collection::vec((0..EventType::ALL.len(), 0_usize..4, 0_usize..4), 0..60),
+        ) {
+            let (connection, room) = database(&rows);
+            let me = AgentId::trusted(ME);
+            let nothing = Filter { event_types: None, from: None, target: tt_proto::filter::Target::Any };
+            let log = matching(&connection, &room, 0, usize::MAX, &nothing).unwrap();
+            prop_assert_eq!(log.len(), rows.len());
+            let middle = log.get(log.len() / 2).map_or(0, |event| event.event_seq);
+            let newest = log.last().map_or(0, |event| event.event_seq);
+            for types in type_filters() {
+                for target in ["self", "any", "a", "b", "nobody"] {
+                    for from in [None, Some("a"), Some("b"), Some("nobody")] {
+                        let names = |types: &Vec<usize>| types.iter().map(|t| EventType::ALL[*t].as_str().to_owned()).collect();
+                        let asked = EventFilter {
+                            event_type: types.as_ref().map(|types| match types.as_slice() {
+                                [one] => OneOrMany::One(EventType::ALL[*one].as_str().to_owned()),
+                                _ => OneOrMany::Many(names(types)),
+                            }),
+                            from_agent_id: from.map(AgentId::trusted),
+                            target_agent_id: Some(target.to_owned()),
+                        };
+                        let filter = asked.understand(Some(&me), "self").unwrap();
+                        for after in [0, middle, newest] {
+                            for limit in [0, 1, 3, usize::MAX] {
+                                let expected: Vec<&Event> = rows
+                                    .iter()
+                                    .zip(&log)
+                                    .filter(|(row, event)| event.event_seq > after && fits(row, types.as_deref(), target, from))
+                                    .map(|(_, event)| event)
+                                    .take(limit)
+                                    .collect();
+                                let found = matching(&connection, &room, after, limit, &filter).unwrap();
+                                prop_assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{:?} after {} limit {}", asked, after, limit);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_ends_before_it_gets_too_long_to_be_sent() {
+        let (connection, room) = database(&[]);
+        let long = Verbatim::of(&"x".repeat(1024 * 1024)).unwrap();
+        let mut draft = EventDraft::new(EventType::Release, 1, &AgentId::trusted(ME));
+        draft.handoff = Some(long);
+        for _ in 0..20 {
+            append(&connection, &room, &draft, Timestamp::from_millis(0)).unwrap();
+        }
+        let any = Filter { event_types: None, from: None, target: tt_proto::filter::Target::Any };
+        let (mut cursor, mut pages) = (0, Vec::new());
+        while let page = matching(&connection, &room, cursor, 1000, &any).unwrap()
+            && let Some(last) = page.last()
+        {
+            cursor = last.event_seq;
+            pages.push(page.len());
+        }
+        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&8)));
+    }
 }

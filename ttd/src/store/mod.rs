@@ -4,7 +4,6 @@
 
 pub mod deliveries;
 pub mod events;
-mod filesystem;
 pub mod idempotency;
 mod migrations;
 pub mod notes;
@@ -15,8 +14,8 @@ mod writer;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-pub use filesystem::{Filesystem, filesystem};
 use rusqlite::{Connection, OpenFlags};
+pub use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::{Paths, ensure_private_dir};
 use tt_proto::{Error, ErrorCode};
 

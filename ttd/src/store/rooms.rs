@@ -61,8 +61,6 @@ pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Resul
 type HandoffSeqs = (Option<i64>, Option<i64>);
 
 fn room_row(row: &Row<'_>, policy: &Policy) -> rusqlite::Result<(Room, HandoffSeqs)> {
-    let overrides: Option<String> = row.get(13)?;
-    let overrides: PolicyOverrides = overrides.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
     let room = Room {
         room_id: row.get::<_, String>(0)?.into(),
         canonical_path: row.get(1)?,
@@ -80,7 +78,7 @@ fn room_row(row: &Row<'_>, policy: &Policy) -> rusqlite::Result<(Room, HandoffSe
         released_at: time(row, 11)?,
         sequence_index: row.get(12)?,
         members: Vec::new(),
-        policy: overrides.over(policy),
+        policy: overrides(row.get(13)?).over(policy),
         events: Vec::new(),
         deleted: false,
     };
@@ -151,7 +149,9 @@ pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestam
     for member in &after.members {
         let known = before.member(&member.agent_id);
         if known.is_none_or(|known| worth_writing(known, member)) {
-            save_member(connection, &after.room_id, member).map_err(query_failed)?;
+            // A time that was only assumed in the member's favour must not be written down as if it were known.
+            let seen = known.is_none_or(|known| known.last_seen_at != member.last_seen_at);
+            save_member(connection, &after.room_id, member, seen).map_err(query_failed)?;
         }
     }
     Ok(appended)
@@ -223,7 +223,7 @@ fn save_room(
     Ok(())
 }
 
-fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> rusqlite::Result<()> {
+fn save_member(connection: &Connection, room_id: &RoomId, member: &Member, seen: bool) -> rusqlite::Result<()> {
     let anchor = member.anchor.as_ref();
     connection
         .prepare_cached(
@@ -232,7 +232,7 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> ru
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
              ON CONFLICT (room_id, agent_id) DO UPDATE SET ordinal = ?3, status = ?4, display_name = ?5, harness = ?6,
                session_id = ?7, found_by = ?8, host_id = ?9, pid = ?10, process_started_at = ?11, joined_at = ?12,
-               last_seen_at = ?13, last_wait_at = ?14, last_held_turn = ?15",
+               last_seen_at = iif(?16, ?13, last_seen_at), last_wait_at = ?14, last_held_turn = ?15",
         )?
         .execute(params![
             room_id.as_str(),
@@ -250,6 +250,7 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member) -> ru
             member.last_seen_at.to_string(),
             member.last_wait_at.map(|at| at.to_string()),
             member.last_held_turn,
+            seen,
         ])?;
     Ok(())
 }
@@ -293,6 +294,19 @@ pub fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses someone who is no member of the room, or no longer one. A member that only counts as gone still is.
+pub fn not_removed(connection: &Connection, room_id: &RoomId, agent: &AgentId) -> Result<(), Error> {
+    let status: Option<String> = connection
+        .prepare_cached("SELECT status FROM room_members WHERE room_id = ?1 AND agent_id = ?2")
+        .and_then(|mut s| s.query_row([room_id.as_str(), agent.as_str()], |row| row.get(0)).optional())
+        .map_err(query_failed)?;
+    match status.as_deref().map(MemberStatus::parse) {
+        Some(MemberStatus::Active | MemberStatus::Gone) => Ok(()),
+        _ if !exists(connection, room_id)? => Err(not_found(room_id)),
+        _ => Err(Error::new(ErrorCode::UnknownMember, format!("{agent} is no longer a member of this room"))),
+    }
+}
+
 /// All rooms, or the one at exactly this path.
 pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSummary>, Error> {
     let only = if path.is_some() { "WHERE canonical_path = ?1" } else { "WHERE ?1 IS NULL" };
@@ -326,27 +340,21 @@ pub fn updated_at(connection: &Connection, room_id: &RoomId) -> Result<Timestamp
     Ok(at.map_err(query_failed)?.unwrap_or(Timestamp::from_millis(0)))
 }
 
-/// The rooms in which some active member lives in a process, and those members' anchors.
-pub fn anchored(connection: &Connection) -> Result<Vec<(RoomId, Anchor)>, Error> {
+/// The rooms that have an active member, whose process may have ended and whose time may run out.
+pub fn inhabited(connection: &Connection) -> Result<Vec<RoomId>, Error> {
     let mut statement = connection
-        .prepare("SELECT room_id, host_id, pid, process_started_at FROM room_members WHERE status = 'active' AND pid IS NOT NULL")
+        .prepare("SELECT DISTINCT room_id FROM room_members WHERE status = 'active'")
         .map_err(query_failed)?;
-    let row = |row: &Row<'_>| {
-        let anchor = Anchor {
-            host_id: row.get::<_, Option<String>>(1)?.unwrap_or_default(),
-            pid: row.get(2)?,
-            process_started_at: row.get::<_, Option<String>>(3)?.unwrap_or_default(),
-        };
-        Ok((row.get::<_, String>(0)?.into(), anchor))
-    };
-    statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
+    let id = |row: &Row<'_>| row.get::<_, String>(0).map(RoomId::from);
+    statement.query_map([], id).and_then(Iterator::collect).map_err(query_failed)
 }
 
-/// The rooms in which a process is a member.
+/// The rooms in which a process is a member. One that counts as gone by its silence may still hold the stick.
 pub fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec<RoomId>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT DISTINCT room_id FROM room_members WHERE status = 'active' AND pid = ?1 AND process_started_at IS ?2",
+            "SELECT DISTINCT room_id FROM room_members
+             WHERE status IN ('active', 'gone') AND pid = ?1 AND process_started_at IS ?2",
         )
         .map_err(query_failed)?;
     let id = |row: &Row<'_>| row.get::<_, String>(0).map(RoomId::from);
@@ -365,12 +373,25 @@ pub fn engaged(connection: &Connection) -> Result<Vec<RoomId>, Error> {
         .map_err(query_failed)
 }
 
-/// Rooms nobody is in any more and nothing has happened in since.
-pub fn untouched_since(connection: &Connection, before: Timestamp) -> Result<Vec<RoomId>, Error> {
-    let mut statement =
-        connection.prepare("SELECT room_id FROM path_rooms WHERE updated_at < ?1").map_err(query_failed)?;
-    let id = |row: &Row<'_>| row.get::<_, String>(0).map(RoomId::from);
-    statement.query_map([before.to_string()], id).and_then(Iterator::collect).map_err(query_failed)
+/// The rooms nothing has happened in for their `idle_room_ttl`. What 0.1.x left behind counts from when it was taken over.
+pub fn untouched(connection: &Connection, policy: &Policy, now: Timestamp) -> Result<Vec<RoomId>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT room_id, policy_json, max(updated_at, (SELECT applied_at FROM schema_migrations WHERE id = 101))
+             FROM path_rooms",
+        )
+        .map_err(query_failed)?;
+    let room = |row: &Row<'_>| {
+        let ttl = overrides(row.get(1)?).over(policy).idle_room_ttl;
+        let touched = time(row, 2)?.unwrap_or(now);
+        Ok((touched + ttl <= now).then_some(row.get::<_, String>(0)?.into()))
+    };
+    let rooms: Vec<Option<RoomId>> = statement.query_map([], room).and_then(Iterator::collect).map_err(query_failed)?;
+    Ok(rooms.into_iter().flatten().collect())
+}
+
+fn overrides(json: Option<String>) -> PolicyOverrides {
+    json.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default()
 }
 
 /// Sets the times of one room.
@@ -387,7 +408,7 @@ pub fn policy_overrides(connection: &Connection, room_id: &RoomId) -> Result<Pol
     let json: Option<String> = connection
         .query_row("SELECT policy_json FROM path_rooms WHERE room_id = ?1", [room_id.as_str()], |row| row.get(0))
         .map_err(query_failed)?;
-    Ok(json.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default())
+    Ok(overrides(json))
 }
 
 /// Writes presence behind: when each was last seen, and last waited.

@@ -238,7 +238,10 @@ mod tests {
             let writer = writer.clone();
             writes.push(tokio::spawn(async move { writer.run(move |c| insert(c, n)).await }));
         }
-        tokio::task::yield_now().await;
+        // The scheduler comes back here after some sixty tasks, whether or not the others have had their turn.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
         hold.send(()).unwrap();
         blocker.await.unwrap().unwrap();
         for write in writes {

@@ -1,4 +1,4 @@
-//! Whether a directory lies on a disk of this machine.
+//! Whether a directory lies on a disk of this machine. The daemon refuses one that does not; `tt doctor` says so before.
 
 use std::path::Path;
 

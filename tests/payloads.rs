@@ -1,0 +1,146 @@
+//! `docs/event-payloads.md` against the types and against what a daemon truly writes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::event::{Event, EventType, MemberJoined, NoteRef};
+use tt_proto::filter::OneOrMany;
+use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::message::MessageSent;
+use tt_tests::{InProcess, Member, block_on, home};
+
+const PAGE: &str = include_str!("../docs/event-payloads.md");
+
+/// The columns that differ from type to type.
+const COLUMNS: [&str; 6] = ["turn_id", "from_agent_id", "to_agent_id", "handoff", "reason", "payload"];
+
+/// What the page says of one type.
+struct Section {
+    columns: BTreeSet<String>,
+    example: Event,
+    json: Value,
+}
+
+fn sections() -> BTreeMap<String, Section> {
+    let section = |text: &str| {
+        let (name, rest) = text.split_once("`\n").unwrap();
+        let column = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+        let json = rest.split_once("```json\n").unwrap().1.split_once("```").unwrap().0;
+        let section = Section {
+            columns: rest.lines().filter_map(column).collect(),
+            example: serde_json::from_str(json).unwrap_or_else(|e| panic!("{name}: {e}")),
+            json: serde_json::from_str(json).unwrap(),
+        };
+        (name.to_owned(), section)
+    };
+    PAGE.split("\n## `").skip(1).map(section).collect()
+}
+
+fn columns_of(event: &Event) -> BTreeSet<String> {
+    let json = serde_json::to_value(event).unwrap();
+    COLUMNS.iter().filter(|column| !json[**column].is_null()).map(|column| (*column).to_owned()).collect()
+}
+
+/// Whether JSON is exactly what the type makes of it.
+fn is_exactly<T: Serialize + DeserializeOwned>(json: &Verbatim) -> bool {
+    let value: Value = serde_json::from_str(json.as_str()).unwrap();
+    serde_json::from_str::<T>(json.as_str()).is_ok_and(|typed| serde_json::to_value(typed).unwrap() == value)
+}
+
+fn payload_fits(event: &Event) -> bool {
+    match (event.event_type, &event.payload) {
+        (EventType::MessageSent, Some(payload)) => is_exactly::<MessageSent>(payload),
+        (EventType::MemberJoined, Some(payload)) => is_exactly::<MemberJoined>(payload),
+        (EventType::NoteAdded | EventType::NoteResolved, Some(payload)) => is_exactly::<NoteRef>(payload),
+        (EventType::MessageSent | EventType::MemberJoined | EventType::NoteAdded | EventType::NoteResolved, None) => {
+            false
+        }
+        (_, payload) => payload.is_none(),
+    }
+}
+
+#[test]
+fn every_type_is_documented_with_an_example_that_its_type_reads() {
+    let sections = sections();
+    let names: Vec<&str> = sections.keys().map(String::as_str).collect();
+    let mut all: Vec<&str> = EventType::ALL.iter().map(|t| t.as_str()).collect();
+    all.sort_unstable();
+    assert_eq!(names, all);
+    for (name, section) in &sections {
+        let example = &section.example;
+        assert_eq!(example.event_type.as_str(), name);
+        assert_eq!(serde_json::to_value(example).unwrap(), section.json, "{name}: fields nobody has, or missing ones");
+        assert!(payload_fits(example), "{name}");
+        assert!(example.handoff.as_ref().is_none_or(is_exactly::<Handoff>), "{name}");
+        let used = columns_of(example);
+        let listed = section.columns.iter().cloned().chain(["turn_id".to_owned()]).collect();
+        assert!(used.is_subset(&listed), "{name} uses {used:?} and lists {listed:?}");
+        assert!(section.columns.iter().all(|column| COLUMNS.contains(&column.as_str())), "{name}");
+    }
+}
+
+#[test]
+fn what_a_daemon_writes_is_what_the_page_says() {
+    let home = home!();
+    let mut options = home.options();
+    options.policy.claim_ttl = Duration::from_millis(20);
+    let _daemon = InProcess::start(options);
+    let log = block_on(async {
+        let mut a = Member::join(&home, "a").await;
+        let mut b = Member::join(&home, "b").await;
+        a.say(None, "to everyone").await;
+        a.say(Some("b"), "to one").await;
+        let note = a.call(async |rpc, room| rpc.add_note(room, "remember".into(), None, None).await).await;
+        b.call(async |rpc, room| rpc.resolve_note(room, note.note_id.clone(), None).await).await;
+        let handoff = || Verbatim::of(&Handoff::template()).unwrap();
+        let wait = async |member: &mut Member| {
+            member.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), None, Some(true), None).await).await
+        };
+        let turn = wait(&mut a).await;
+        let lease = turn.lease_id.clone().unwrap();
+        a.call(async |rpc, room| rpc.release_stick(room, lease.clone(), turn.turn_id, handoff(), None).await).await;
+        let turn = wait(&mut b).await;
+        let lease = turn.lease_id.clone().unwrap();
+        let to = a.agent_id.clone();
+        b.call(async |rpc, room| rpc.pass_stick(room, lease.clone(), turn.turn_id, to.clone(), handoff(), None).await)
+            .await;
+        let expired = async |rpc: &_, room| {
+            let types = Some(OneOrMany::One("reservation_expired".into()));
+            EventApiClient::wait_for_events(rpc, room, Some(0), None, types, None, Some("any".into()), None).await
+        };
+        let turn_id = turn.turn_id;
+        assert_eq!(b.call(expired).await.events.len(), 1);
+        b.call(async |rpc, room| {
+            rpc.takeover_stick(room, turn_id, "it does not answer".into(), Some(true), None).await
+        })
+        .await;
+        let target = a.agent_id.clone();
+        b.call(async |rpc, room| rpc.kick_member(room, target.clone(), Some(true), Some("gone".into()), None).await)
+            .await;
+        Member::join(&home, "a").await;
+        b.log(0).await
+    });
+    let sections = sections();
+    for event in &log {
+        let name = event.event_type.as_str();
+        assert!(payload_fits(event), "{name}: {event:?}");
+        let mut used = columns_of(event);
+        used.remove("turn_id");
+        let listed = &sections[name].columns;
+        assert!(used.is_subset(listed), "{name} uses {used:?} and the page lists {listed:?}");
+        // What the example has, the daemon writes, but for the columns that may be null.
+        let optional = ["to_agent_id", "reason", "harness"];
+        let missing: Vec<String> =
+            columns_of(&sections[name].example).difference(&columns_of(event)).cloned().collect();
+        assert!(missing.iter().all(|column| optional.contains(&column.as_str())), "{name} has no {missing:?}");
+    }
+    let written: BTreeSet<&str> = log.iter().map(|event| event.event_type.as_str()).collect();
+    let unwritten: Vec<&str> =
+        EventType::ALL.iter().map(|t| t.as_str()).filter(|name| !written.contains(name)).collect();
+    assert_eq!(unwritten, ["close"], "every type but the one only 0.1.x wrote");
+}

@@ -1,0 +1,90 @@
+//! The README's commands work as they stand: each console block is typed into the shell its prompt names.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::collections::BTreeMap;
+
+use tt_tests::{Home, Running, home};
+
+const README: &str = include_str!("../README.md");
+
+/// The lines of the console blocks, as (who, command).
+fn typed() -> Vec<(String, String)> {
+    let blocks = README.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let lines = blocks.flat_map(|block| block.lines());
+    lines.map(|line| line.split_once("$ ").unwrap()).map(|(who, command)| (who.into(), command.into())).collect()
+}
+
+fn shell(home: &Home, who: &str, command: &str) -> Running {
+    let mut shell = home.command("/bin/sh");
+    let path = format!("{}:/usr/bin:/bin", home.tt_path().parent().unwrap().display());
+    let session = if who == "claude" { "CLAUDE_CODE_SESSION_ID" } else { "CODEX_THREAD_ID" };
+    shell.args(["-c", command]).env("PATH", path).env(session, "readme").current_dir(home.path().join("repo"));
+    if who == "claude" {
+        shell.env("CLAUDECODE", "1");
+    }
+    Running::start(&mut shell)
+}
+
+#[test]
+fn the_walk_through_works_as_it_stands() {
+    let home = home!();
+    std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
+    let lines = typed();
+    assert!(lines.len() >= 10, "{lines:?}");
+    // A wait blocks its shell; whatever is typed there next waits for it to return.
+    let mut waiting: BTreeMap<String, Running> = BTreeMap::new();
+    let mut answers = Vec::new();
+    for (who, command) in &lines {
+        if let Some(wait) = waiting.remove(who) {
+            answers.push((who.clone(), wait.finish().ok().stdout));
+        }
+        let running = shell(&home, who, command);
+        if command == "tt wait" {
+            // Nobody types on before the wait is there.
+            home.until_waiting("repo");
+            waiting.insert(who.clone(), running);
+        } else {
+            answers.push((who.clone(), running.finish().ok().stdout));
+        }
+    }
+    let all: String = answers.iter().map(|(_, text)| text.as_str()).collect();
+    for expected in
+        ["keep the old column for now?", "yes, until the backfill is done", "run it on a copy first", "\"turn_id\":2"]
+    {
+        assert!(all.contains(expected), "{expected} is not in {answers:?}");
+    }
+}
+
+#[test]
+fn the_readme_starts_with_two_commands_and_then_the_install() {
+    let plain: Vec<&str> = README.split("```\n").skip(1).step_by(2).collect();
+    assert_eq!(plain[0], "cargo run --release -- demo\ncargo test --workspace\n");
+    assert_eq!(plain[1], "cargo install --path tt-client --locked\n");
+    let ci = include_str!("../.ci/run");
+    for command in plain[0].lines() {
+        assert!(ci.contains(command), "CI does not run `{command}`");
+    }
+}
+
+#[test]
+fn every_command_of_the_table_exists() {
+    let home = home!();
+    let table = README.split("## Commands").nth(1).unwrap().split("\n## ").next().unwrap();
+    for row in table.lines().filter(|line| line.starts_with("| `tt")) {
+        let names = row.split('|').nth(1).unwrap();
+        let words: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+        let mut group: Vec<&str> = Vec::new();
+        for name in words {
+            let parts: Vec<&str> = match name.strip_prefix("tt ") {
+                Some(rest) => rest.split(' ').collect(),
+                None => group.iter().copied().take(group.len() - 1).chain([name]).collect(),
+            };
+            let mut args = parts.clone();
+            args.push("--help");
+            let help = home.run(&args).ok();
+            assert!(help.stdout.contains("Usage"), "{parts:?}");
+            group = parts;
+        }
+    }
+    assert!(!home.paths().data_dir.exists(), "--help changes nothing");
+}

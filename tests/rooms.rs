@@ -1,0 +1,544 @@
+//! Rooms and their members on a real daemon over a real socket: which path belongs to which room, who is there, what a
+//! restart keeps, and what time takes away.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+mod member;
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tt_client::connect::Client;
+use tt_proto::api::{NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::event::EventType;
+use tt_proto::policy::{Policy, PolicyOverrides};
+use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
+use tt_proto::turn::{TakeoverReason, WaitStatus};
+use tt_proto::{AgentId, ErrorCode, Timestamp};
+use tt_tests::{Home, LIMIT, block_on, home};
+
+use member::{Member, Scene, Turn, code, handoff, refused, settings, told};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Long enough for a daemon that leaves too early to be caught at it.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn dir(base: &Path, name: &str) -> PathBuf {
+    let dir = base.join(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir.canonicalize().unwrap()
+}
+
+fn touch(path: PathBuf) {
+    std::fs::write(path, "").unwrap();
+}
+
+/// Joins by a path, as `a`.
+async fn join(scene: &Scene, path: &Path, force_new: bool) -> Result<Joined, tt_proto::Error> {
+    let client = Client::connect(scene.settings("a")).await.unwrap();
+    let joined = client.rpc().join_path(path.to_str().unwrap().to_owned(), Some(force_new), None, None).await;
+    match joined {
+        Ok(joined) => Ok(joined),
+        refusal => Err(refused(refusal)),
+    }
+}
+
+async fn room_of(scene: &Scene, path: &Path) -> PathBuf {
+    PathBuf::from(join(scene, path, false).await.unwrap().canonical_path)
+}
+
+fn is(state: &RoomState, agent: &str, status: MemberStatus) -> bool {
+    state.members.iter().any(|m| m.agent_id.as_str() == agent && m.status == status)
+}
+
+#[test]
+fn a_repository_a_worktree_a_submodule_and_a_marker_each_make_a_room() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let home = scene.home.path();
+        let repository = dir(home, "repository");
+        std::fs::create_dir(repository.join(".git")).unwrap();
+        touch(dir(&repository, "crate").join("Cargo.toml"));
+        assert_eq!(room_of(&scene, &dir(&repository, "crate/src")).await, repository, "before any marker in it");
+        for linked in ["worktree", "other/submodule"] {
+            let tree = dir(home, linked);
+            std::fs::write(tree.join(".git"), "gitdir: elsewhere\n").unwrap();
+            assert_eq!(room_of(&scene, &dir(&tree, "deep/er")).await, tree);
+        }
+        for marker in ["AGENTS.md", "CLAUDE.md", "Cargo.toml", "package.json", "pyproject.toml", "go.mod"] {
+            let marked = dir(home, &format!("by-{marker}"));
+            touch(marked.join(marker));
+            assert_eq!(room_of(&scene, &dir(&marked, "x/y")).await, marked);
+        }
+        let plain = dir(home, "plain/inner");
+        assert_eq!(room_of(&scene, &plain).await, plain);
+    });
+}
+
+#[test]
+fn markers_in_home_count_for_home_alone() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let home = scene.home.path().canonicalize().unwrap();
+        std::fs::create_dir(home.join(".git")).unwrap();
+        touch(home.join("AGENTS.md"));
+        assert_eq!(room_of(&scene, &home).await, home);
+        let below = dir(&home, "project");
+        assert_eq!(room_of(&scene, &below).await, below, "neither its marker nor its room reaches below");
+    });
+}
+
+#[test]
+fn force_new_has_three_shapes_and_nested_rooms_are_found_deepest_first() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let outer = dir(scene.home.path(), "outer");
+        let fresh = join(&scene, &outer, true).await.unwrap();
+        assert_eq!((fresh.joined_existing_room, fresh.warning.as_ref()), (false, None));
+        let inner = dir(&outer, "in/ner");
+        let nested = join(&scene, &inner, true).await.unwrap();
+        assert_eq!((nested.canonical_path.as_str(), nested.joined_existing_room), (inner.to_str().unwrap(), false));
+        assert!(nested.warning.unwrap().contains(outer.to_str().unwrap()));
+        let again = join(&scene, &inner, true).await.unwrap();
+        assert_eq!((&again.room_id, again.joined_existing_room), (&nested.room_id, true));
+        assert!(again.warning.unwrap().contains("no effect"));
+        assert_eq!(room_of(&scene, &dir(&inner, "x")).await, inner);
+        assert_eq!(room_of(&scene, &dir(&outer, "in")).await, outer);
+        assert_eq!(join(&scene, &outer, false).await.unwrap().warning, None);
+    });
+}
+
+#[test]
+fn odd_paths_are_resolved_or_refused() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let home = scene.home.path().canonicalize().unwrap();
+        let work = dir(&home, "work");
+        touch(work.join("file.txt"));
+        symlink(&work, home.join("link")).unwrap();
+        symlink(work.join("file.txt"), home.join("file-link")).unwrap();
+        for path in ["work/file.txt", "link", "link/file.txt", "file-link", "work/../work/.", "link//"] {
+            assert_eq!(room_of(&scene, &home.join(path)).await, work, "{path}");
+            assert_eq!(room_of(&scene, Path::new(path)).await, work, "{path}, from the caller's directory");
+        }
+        symlink(home.join("loop-b"), home.join("loop-a")).unwrap();
+        symlink(home.join("loop-a"), home.join("loop-b")).unwrap();
+        symlink(home.join("nothing"), home.join("dangling")).unwrap();
+        let long = home.join("x".repeat(4096));
+        for bad in
+            [Path::new("loop-a"), Path::new("dangling"), Path::new("nowhere"), Path::new(""), Path::new("a\0b"), &long]
+        {
+            let error = join(&scene, bad, false).await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidInput, "{bad:?}");
+            assert!(!error.hint.is_empty());
+        }
+        let mut nowhere = scene.settings("a");
+        nowhere.cwd = None;
+        let client = Client::connect(nowhere).await.unwrap();
+        assert_eq!(code(client.rpc().join_path("work".into(), None, None, None).await), ErrorCode::InvalidInput);
+        let rooms = client.rpc().list_rooms(None).await.unwrap().rooms;
+        assert_eq!(rooms.len(), 1, "a refusal makes no room");
+        for name in ["", " ", "two\nlines", &"n".repeat(65)] {
+            let named = client.rpc().join_path(work.to_str().unwrap().into(), None, Some(name.to_owned()), None).await;
+            assert_eq!(code(named), ErrorCode::InvalidInput, "{name:?}");
+        }
+    });
+}
+
+// Only where a name may be any bytes can such a directory be made.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_whose_name_is_not_utf_8_is_refused_even_behind_a_link() {
+    use std::os::unix::ffi::OsStrExt;
+    block_on(async {
+        let scene = Scene::new(home!());
+        let odd = scene.home.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        std::fs::create_dir(&odd).unwrap();
+        symlink(&odd, scene.home.path().join("link")).unwrap();
+        let error = join(&scene, &scene.home.path().join("link"), false).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidInput);
+        assert!(error.message.contains("UTF-8"), "{error}");
+    });
+}
+
+#[test]
+fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
+    block_on(async {
+        let mut scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        a.note("remember").await.unwrap();
+        a.release(&turn, "half done").await;
+        scene.kill("a");
+        scene.kill("b");
+        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        let derived = async || watcher.rpc().get_room_state(a.room.clone()).await.unwrap().room.derived_state;
+        while derived().await != Some(DerivedState::Dormant) {}
+        let (room, seq) = (a.room.clone(), a.log().await.len());
+        drop((a, b, watcher));
+        scene.restart();
+        let c = scene.join("c").await;
+        assert_eq!((&c.room, c.joined.joined_existing_room), (&room, true));
+        let wait = c.try_it().await;
+        assert_eq!((told(&wait).as_str(), wait.turn_id), ("your_turn open_claim", 2));
+        assert_eq!(wait.handoff, Some(handoff("half done")));
+        let notes = c.rpc().list_notes(room, None, None, None).await.unwrap().notes;
+        assert_eq!(notes[0].body, "remember");
+        assert_eq!(c.log().await.len(), seq + 2, "joined and claimed, and nothing lost");
+    });
+}
+
+#[test]
+fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        a.claim().await;
+        scene.kill("a");
+        let state = b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        let ghost = state.members.iter().find(|m| m.agent_id == a.id).unwrap();
+        assert_eq!(ghost.liveness, Liveness::Gone);
+        assert_eq!(b.history().await.last().unwrap(), "member_left process_exited");
+        let kick = || b.rpc().kick_member(b.room.clone(), a.id.clone(), None, Some("ghost".into()), None);
+        scene.advance(10 * MINUTE - 5);
+        assert_eq!(code(kick().await), ErrorCode::TargetActive);
+        scene.advance(5);
+        let kicked = kick().await.unwrap();
+        assert_eq!((kicked.status, kicked.remaining_members), (Departure::Kicked, 1));
+        assert!(kicked.target_was_owner && !kicked.target_was_reserved_for);
+        assert_eq!(b.state().await.room.owner, None);
+        let log = b.log().await;
+        let kick_event = log.iter().find(|e| e.event_type == EventType::Kick).unwrap();
+        assert_eq!(kick_event.from_agent_id.as_ref(), Some(&b.id));
+        assert_eq!((kick_event.to_agent_id.as_ref(), kick_event.reason.as_deref()), (Some(&a.id), Some("ghost")));
+        assert_eq!(code(kick().await), ErrorCode::UnknownTarget, "once");
+        assert_eq!(code(a.note("still here").await), ErrorCode::UnknownMember);
+    });
+}
+
+#[test]
+fn a_member_that_counted_as_gone_returns_by_any_call_and_keeps_its_stick() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        scene.kill("a");
+        b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        // The same agent in a new process, which only says that it is at work.
+        let mut elsewhere = scene.settings("a");
+        elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
+        let anew = Client::connect(elsewhere).await.unwrap();
+        let stale = anew.rpc().heartbeat(a.room.clone(), turn.lease.clone(), 7).await;
+        assert_eq!(code(stale), ErrorCode::TurnMismatch);
+        assert!(is(&b.state().await, "a", MemberStatus::Gone), "what is refused changes nothing");
+        anew.rpc().heartbeat(a.room.clone(), turn.lease.clone(), turn.id).await.unwrap();
+        let state = b.state().await;
+        assert!(is(&state, "a", MemberStatus::Active) && !state.takeover.available);
+        assert_eq!(b.history().await.last().unwrap(), "member_joined returned");
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+    });
+}
+
+#[test]
+fn silence_expires_a_member_and_any_call_brings_it_back() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join_unseen("a").await, scene.join("b").await);
+        scene.advance(4 * HOUR - 5);
+        assert!(is(&b.state().await, "a", MemberStatus::Active));
+        scene.advance(5);
+        b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        assert_eq!(b.history().await.last().unwrap(), "member_left expired");
+        a.note("back").await.unwrap();
+        assert!(is(&b.state().await, "a", MemberStatus::Active));
+        assert_eq!(b.history().await.iter().rev().nth(1).unwrap(), "member_joined returned");
+    });
+}
+
+#[test]
+fn a_new_daemon_lets_members_expire_that_no_process_stands_for() {
+    block_on(async {
+        let mut scene = Scene::new(home!());
+        let a = scene.join_unseen("a").await;
+        let room = a.room.clone();
+        drop(a);
+        scene.restart();
+        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        scene.advance(4 * HOUR + MINUTE);
+        while !is(&watcher.rpc().get_room_state(room.clone()).await.unwrap(), "a", MemberStatus::Gone) {}
+    });
+}
+
+#[test]
+fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join_unseen("b").await);
+        a.claim().await;
+        let wait = b.start_waiting().await;
+        scene.kill("a");
+        assert_eq!(told(&wait.await.unwrap()), "takeover_available owner_gone");
+        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        scene.advance(4 * HOUR);
+        // Looking is no sign of life from b, and makes no deadline come up that was not set.
+        loop {
+            let state = watcher.rpc().get_room_state(b.room.clone()).await.unwrap();
+            if is(&state, "b", MemberStatus::Gone) {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (kept, lived_in) = (dir(scene.home.path(), "kept"), dir(scene.home.path(), "lived-in"));
+        let a = scene.join("a").await;
+        let other = Member::join(scene.settings("a"), kept.to_str().unwrap()).await;
+        Member::join(scene.settings("l"), lived_in.to_str().unwrap()).await;
+        let longer =
+            PolicyOverrides { idle_room_ttl: Some(Duration::from_secs(30 * DAY)), ..PolicyOverrides::default() };
+        other.rpc().set_room_policy(other.room.clone(), longer, None).await.unwrap();
+        scene.kill("a");
+        a.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        drop((a, other));
+        scene.clock.turn_wall(i64::try_from(8 * DAY * 1000).unwrap());
+        scene.advance(8 * DAY);
+        // Any sign of life makes the daemon look around.
+        let b = Member::join(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
+        let paths = |rooms: tt_proto::room::Rooms| -> Vec<PathBuf> {
+            rooms.rooms.into_iter().map(|room| room.canonical_path.into()).collect()
+        };
+        loop {
+            let rooms = paths(b.rpc().list_rooms(None).await.unwrap());
+            assert!(rooms.contains(&kept) && rooms.contains(&lived_in), "{rooms:?}");
+            if !rooms.contains(&scene.dir) {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_closed_room_is_readable_and_takes_nothing_more() {
+    block_on(async {
+        let mut scene = Scene::new(home!());
+        let a = scene.join("a").await;
+        let room = a.room.clone();
+        drop(a);
+        scene.restart_after(|database| {
+            database.execute("UPDATE path_rooms SET state = 'closed'", []).unwrap();
+        });
+        let a = Client::connect(scene.settings("a")).await.unwrap();
+        let rpc = a.rpc();
+        let path = scene.dir.to_str().unwrap().to_owned();
+        assert_eq!(code(rpc.join_path(path, None, None, None).await), ErrorCode::RoomClosed);
+        assert_eq!(code(rpc.add_note(room.clone(), "n".into(), None, None).await), ErrorCode::RoomClosed);
+        let take = rpc.takeover_stick(room.clone(), 0, "why".into(), Some(true), None).await;
+        assert_eq!(code(take), ErrorCode::RoomClosed);
+        let wait = rpc.wait_for_turn(room.clone(), Some(60_000), None, Some(true), None).await.unwrap();
+        assert_eq!(wait.status, WaitStatus::Closed);
+        assert_eq!(rpc.get_room_state(room).await.unwrap().members.len(), 1);
+    });
+}
+
+/// What 0.1.x left behind, with its first room at this path and its processes on this host.
+fn left_by_0_1(home: &Home, path: &Path, host: &str) {
+    let fixture = include_str!("../ttd/src/store/fixture_0_1.sql");
+    let fixture = fixture.replace("/srv/shop", path.to_str().unwrap()).replace("old-host", host);
+    let blog = dir(home.path(), "blog");
+    home.make_data_dir();
+    let fixture = fixture.replace("/srv/blog", blog.to_str().unwrap());
+    Connection::open(home.paths().database()).unwrap().execute_batch(&fixture).unwrap();
+}
+
+#[test]
+fn a_room_of_0_1_whose_holder_is_dead_opens_and_can_be_taken_over() {
+    let name = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    for (host, reason) in [(name.as_str(), TakeoverReason::OwnerGone), ("another", TakeoverReason::OwnerTimeout)] {
+        block_on(async {
+            let home = home!();
+            left_by_0_1(&home, &dir(home.path(), "work"), host);
+            let scene = Scene::new(home);
+            let a = scene.join("a").await;
+            assert!(a.joined.joined_existing_room);
+            assert_eq!(a.state().await.room.turn_id, 7);
+            let taken = a.take(7).await.unwrap();
+            assert_eq!((taken.turn_id, taken.reason), (8, reason), "{host}");
+            assert_eq!(taken.revoked_agent_id, Some(AgentId::trusted("claude:11aa22bb")));
+            let notes = a.rpc().list_notes(a.room.clone(), None, Some(true), None).await.unwrap().notes;
+            assert_eq!((notes.len(), notes[0].body.as_str()), (2, "the cart rounds twice"));
+            // A handoff nobody received is still for the next claimant.
+            let blog = Member::join(scene.settings("b"), scene.home.path().join("blog").to_str().unwrap()).await;
+            assert!(blog.joined.joined_existing_room, "nothing old is purged on the first day");
+            let wait = blog.try_it().await;
+            assert_eq!((wait.turn_id, wait.from_agent_id), (3, Some(AgentId::trusted("human:alice"))));
+            assert!(wait.handoff.unwrap().as_str().starts_with(r#"{"status":"reviewed""#));
+        });
+    }
+}
+
+#[test]
+fn the_daemon_stays_while_somebody_alive_holds_the_stick() {
+    let scene = Scene::with(home!(), |options| options.idle_exit = Some(Duration::from_millis(50)));
+    block_on(async {
+        scene.join("a").await.claim().await;
+    });
+    assert!(!scene.daemon.ended_within(A_WHILE), "it left a holder alone");
+    scene.kill("a");
+    assert!(scene.daemon.ended_within(LIMIT), "it stayed for the dead");
+}
+
+#[test]
+fn the_times_come_from_the_file_the_environment_and_the_room() {
+    let home = home!();
+    std::fs::create_dir_all(home.paths().config_dir).unwrap();
+    let file = home.paths().config_dir.join("config.toml");
+    std::fs::write(&file, "[policy]\nclaim_ttl = \"5m\"\nwaiter_grace = \"2s\"\n").unwrap();
+    let path = home.path().to_str().unwrap();
+    let mut environment = settings(&home, "a");
+    environment.env = tt_proto::paths::Environment::of([
+        ("HOME", home.path().as_os_str()),
+        ("TALKING_STICK_WAITER_GRACE", "3s".as_ref()),
+    ]);
+    block_on(async {
+        let a = Member::join(environment.clone(), path).await;
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        let policy = &a.joined.policy;
+        assert_eq!((policy.claim_ttl, policy.waiter_grace), (minutes(5), Duration::from_secs(3)));
+        assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
+        let set = |claim, lease| {
+            let policy = PolicyOverrides { claim_ttl: claim, owner_lease_ttl: lease, ..PolicyOverrides::default() };
+            a.rpc().set_room_policy(a.room.clone(), policy, None)
+        };
+        set(Some(minutes(7)), None).await.unwrap();
+        // Longer than any calendar: it must break nothing.
+        let policy = set(None, Some(Duration::from_millis(u64::MAX))).await.unwrap().policy;
+        assert_eq!(policy.claim_ttl, minutes(7), "what was set stays set");
+        let turn = a.claim().await;
+        assert!(a.beat(&turn).await.unwrap().lease_expires_at > Timestamp::parse("9000-01-01T00:00:00Z").unwrap());
+        home.kill_daemon();
+        let b = Member::join(environment, path).await;
+        assert_eq!(b.joined.policy.claim_ttl, minutes(7), "and outlives the daemon");
+        assert_eq!(b.joined.room_state.owner, Some(AgentId::trusted("a")));
+        home.kill_daemon();
+        std::fs::write(&file, "[policy]\nclaim_tll = \"5m\"\n").unwrap();
+        let error = Client::connect(settings(&home, "a")).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidInput);
+        assert!(error.message.contains("claim_tll"), "{error}");
+    });
+}
+
+#[test]
+fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
+    let home = home!();
+    let path = home.path().to_str().unwrap();
+    block_on(async {
+        let key = |text: &str| Some(text.to_owned());
+        let mut a = Member::join(settings(&home, "a"), path).await;
+        let turn = a.claim().await;
+        let mut answers = Vec::new();
+        // On one daemon, and on the next, and on the one after that.
+        for round in 0..4 {
+            let (rpc, room) = (a.rpc(), a.room.clone());
+            let note = rpc.add_note(room.clone(), "once".into(), None, key("note")).await.unwrap();
+            let (lease, words) = (turn.lease.clone(), handoff("once"));
+            let released = rpc.release_stick(room.clone(), lease, turn.id, words, key("release")).await.unwrap();
+            answers.push((note, released));
+            if round % 2 == 1 {
+                home.kill_daemon();
+                a = Member::join(settings(&home, "a"), path).await;
+            }
+        }
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
+        assert_eq!((a.count(EventType::NoteAdded).await, a.count(EventType::Release).await), (1, 1));
+        // A key is its agent's own, and a refusal is not kept.
+        let b = Member::join(settings(&home, "b"), path).await;
+        let other = b.rpc().add_note(b.room.clone(), "mine".into(), None, key("note")).await.unwrap();
+        assert_ne!(other.note_id, answers[0].0.note_id);
+        assert_eq!(
+            code(b.rpc().add_note(b.room.clone(), " ".into(), None, key("second")).await),
+            ErrorCode::InvalidBody
+        );
+        b.rpc().add_note(b.room.clone(), "better".into(), None, key("second")).await.unwrap();
+        // What took the room away is answered though the room is gone.
+        a.rpc().leave_room(a.room.clone(), key("leave")).await.unwrap();
+        let last = b.rpc().leave_room(b.room.clone(), key("leave")).await.unwrap();
+        assert_eq!(last.status, Departure::RoomDeleted);
+        assert_eq!(b.rpc().leave_room(b.room.clone(), key("leave")).await.unwrap(), last);
+    });
+}
+
+fn stored_seen(home: &Home, agent: &str) -> Timestamp {
+    let database = Connection::open(home.paths().database()).unwrap();
+    let sql = "SELECT last_seen_at FROM room_members WHERE agent_id = ?1";
+    let at: String = database.query_row(sql, [agent], |row| row.get(0)).unwrap();
+    Timestamp::parse(&at).unwrap()
+}
+
+#[test]
+fn a_sign_of_life_after_a_silence_is_written_down_at_once() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let a = scene.join("a").await;
+        let turn = a.claim().await;
+        let before = stored_seen(&scene.home, "a");
+        scene.advance(44 * MINUTE);
+        a.beat(&turn).await.unwrap();
+        // Were the daemon killed now, the lease it just confirmed would hold.
+        while stored_seen(&scene.home, "a").since(before) < Duration::from_secs(44 * MINUTE) {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a_minute() {
+    let home = home!();
+    let path = home.path().to_str().unwrap();
+    block_on(async {
+        for kill in [false, true] {
+            let a = Member::join(settings(&home, "a"), path).await;
+            let mut seen = a.state().await.members[0].last_seen_at;
+            for _ in 0..20 {
+                seen = a.state().await.members[0].last_seen_at;
+            }
+            if kill {
+                home.kill_daemon()
+            } else {
+                drop(home.run(&["daemon", "stop"]).ok())
+            }
+            // Steady time is shown as a time of day, which may round to the millisecond before.
+            let stored = stored_seen(&home, "a") + Duration::from_millis(2);
+            let doubt = if kill { ttd::hub::WRITE_BEHIND } else { Duration::ZERO };
+            assert!(stored + doubt >= seen, "kill: {kill}, stored {stored}, seen {seen}");
+            let again = Member::join(settings(&home, "b"), path).await;
+            let state = again.until(|state| state.members.len() > 1).await;
+            let member = state.members.iter().find(|m| m.agent_id.as_str() == "a").unwrap();
+            assert!(member.last_seen_at + Duration::from_millis(2) >= seen, "always in its favour");
+        }
+    });
+}
+
+#[test]
+fn a_holder_is_still_the_holder_after_its_daemon_was_killed() {
+    let home = home!();
+    let path = home.path().to_str().unwrap();
+    block_on(async {
+        let a = Member::join(settings(&home, "a"), path).await;
+        let turn = a.claim().await;
+        for _ in 0..3 {
+            home.kill_daemon();
+            let a = Member::join(settings(&home, "a"), path).await;
+            a.beat(&turn).await.unwrap();
+            let wait = a.try_it().await;
+            assert_eq!((told(&wait).as_str(), Turn::of(&wait).lease), ("your_turn already_owner", turn.lease.clone()));
+        }
+    });
+}

@@ -1,0 +1,749 @@
+//! Turns on a real daemon over a real socket: who is woken by what, who may take over when, and what is refused.
+//!
+//! Two tests measure, and print what they found. Alone and in a release build:
+//!
+//! ```sh
+//! cargo test --release -p tt-client --test turns -- --nocapture --test-threads 1 how_long
+//! ```
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+mod member;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
+use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::event::EventType;
+use tt_proto::handoff::Verbatim;
+use tt_proto::note::MAX_NOTE_BYTES;
+use tt_proto::policy::PolicyOverrides;
+use tt_proto::room::{Departure, DerivedState, MemberStatus};
+use tt_proto::turn::{TakeoverReason, WaitStatus};
+use tt_proto::{ErrorCode, LeaseId, RoomId};
+use tt_tests::home::send;
+use tt_tests::{LIMIT, Running, block_on, home};
+
+use member::{Member, Scene, Turn, code, handoff, refused, settings, told};
+
+const MINUTE: u64 = 60;
+
+/// Long enough for a wait that wakes without cause to be caught at it.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_wait_ends_with_the_turn_when_the_holder_releases_passes_leaves_or_is_kicked() {
+    block_on(async {
+        for (how, expected) in [
+            ("release", "your_turn sequence"),
+            ("pass", "your_turn direct_pass"),
+            ("leave", "your_turn open_claim"),
+            ("kick", "your_turn open_claim"),
+        ] {
+            let scene = Scene::new(home!());
+            let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
+            let turn = a.claim().await;
+            let wait = b.start_waiting().await;
+            match how {
+                "release" => a.release(&turn, "done").await,
+                "pass" => a.pass(&turn, &b, "done").await,
+                "leave" => drop(a.rpc().leave_room(a.room.clone(), None).await.unwrap()),
+                _ => drop(c.rpc().kick_member(c.room.clone(), a.id.clone(), Some(true), None, None).await.unwrap()),
+            }
+            let wait = wait.await.unwrap();
+            assert_eq!((told(&wait).as_str(), wait.turn_id), (expected, 2), "{how}");
+            let given = matches!(how, "release" | "pass");
+            assert_eq!(wait.handoff, given.then(|| handoff("done")), "{how}");
+            assert_eq!(wait.from_agent_id, given.then(|| a.id.clone()), "{how}");
+            assert_eq!(b.state().await.room.owner.as_ref(), Some(&b.id));
+        }
+    });
+}
+
+#[test]
+fn the_fairest_of_those_who_wait_is_next_and_the_parked_are_passed_over() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let (c, d) = (scene.join("c").await, scene.join("d").await);
+        let first = a.claim().await;
+        let waiting_b = b.start_waiting().await;
+        a.release(&first, "one").await;
+        let second = Turn::of(&waiting_b.await.unwrap());
+        // a held longer ago than b; c and d never did, and d is parked.
+        let parked = d.clone();
+        let parked = tokio::spawn(async move {
+            parked.rpc().wait_for_turn(parked.room.clone(), Some(60_000), Some(true), None, None).await.unwrap()
+        });
+        d.until(|state| state.members.iter().any(|m| m.agent_id == d.id && m.waiting)).await;
+        let (waiting_a, waiting_c) = (a.start_waiting().await, c.start_waiting().await);
+        b.release(&second, "two").await;
+        let third = waiting_c.await.unwrap();
+        assert_eq!((told(&third).as_str(), third.handoff.clone()), ("your_turn sequence", Some(handoff("two"))));
+        assert!(!waiting_a.is_finished() && !parked.is_finished());
+        c.pass(&Turn::of(&third), &d, "three").await;
+        assert_eq!(d.state().await.room.reserved_for.as_ref(), Some(&d.id), "a parked member is given no turn");
+        assert!(!parked.is_finished());
+        d.rpc().leave_room(d.room.clone(), None).await.unwrap();
+        assert_eq!(told(&parked.await.unwrap()), "removed");
+        let fourth = waiting_a.await.unwrap();
+        assert_eq!(fourth.handoff, Some(handoff("three")), "what d never received is for the next");
+    });
+}
+
+#[test]
+fn a_fairer_member_between_two_waits_is_given_the_grace_and_no_more() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
+        let first = a.claim().await;
+        let wait = b.start_waiting().await;
+        a.release(&first, "one").await;
+        let second = Turn::of(&wait.await.unwrap());
+        // c never held the stick, waited a moment ago, and is about to wait again.
+        assert_eq!(c.try_it().await.status, WaitStatus::NotYet);
+        let waiting = a.start_waiting().await;
+        b.release(&second, "two").await;
+        assert_eq!(told(&b.try_it().await), "not_yet", "the releaser cannot take it straight back");
+        assert!(!waiting.is_finished(), "c goes first");
+        let state = c.state().await;
+        assert_eq!((state.room.owner, state.pending_handoff), (None, Some(handoff("two"))));
+        scene.advance(11);
+        assert_eq!(told(&waiting.await.unwrap()), "your_turn open_claim", "the grace is over");
+    });
+}
+
+#[test]
+fn a_wait_that_was_refused_holds_nobody_up() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        let stranger = Member::join(scene.settings("s"), scene.home.path().to_str().unwrap()).await;
+        let early = stranger.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await;
+        assert_eq!(code(early), ErrorCode::UnknownMember);
+        scene.join("s").await;
+        // s never held the stick, but it does not wait, nor did it ever.
+        let waiting = b.start_waiting().await;
+        a.release(&turn, "done").await;
+        assert_eq!(told(&waiting.await.unwrap()), "your_turn sequence");
+    });
+}
+
+#[test]
+fn a_lone_member_takes_the_room_only_when_it_says_so() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let a = scene.join("a").await;
+        let alone = a.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await.unwrap();
+        assert_eq!(alone.status, WaitStatus::NotYet);
+        let wait = a.start_waiting().await;
+        scene.join("b").await;
+        assert_eq!(told(&wait.await.unwrap()), "your_turn open_claim", "company came");
+        let both = a.rpc().wait_for_turn(a.room.clone(), Some(0), Some(true), Some(true), None).await;
+        assert_eq!(code(both), ErrorCode::InvalidInput);
+    });
+}
+
+#[test]
+fn a_second_listener_is_refused_and_told_of_the_first() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let a = scene.join("a").await;
+        scene.join("b").await.claim().await;
+        let wait = a.start_waiting().await;
+        let again = scene.join("a").await;
+        let error = refused(again.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await);
+        assert_eq!(error.code, ErrorCode::DuplicateListener);
+        assert_eq!(error.details["pid"], std::process::id(), "{error:?}");
+        // The first is cut off in the middle of its wait.
+        wait.abort();
+        drop(a);
+        let _ = wait.await;
+        loop {
+            let again = again.rpc().wait_for_turn(again.room.clone(), Some(0), None, None, None).await;
+            match again {
+                Ok(wait) => break assert_eq!(wait.status, WaitStatus::NotYet),
+                refusal => assert_eq!(code(refusal), ErrorCode::DuplicateListener),
+            }
+        }
+    });
+}
+
+#[test]
+fn the_place_of_a_listener_that_was_killed_is_free_at_once() {
+    let home = home!();
+    let tt = |args: &[&str]| {
+        let mut tt = home.tt(args);
+        tt.env("TT_HARNESS_AGENT_ID", "codex:x");
+        tt
+    };
+    block_on(async {
+        let holder = Member::join(settings(&home, "h"), home.path().to_str().unwrap()).await;
+        tt_tests::run::finish(&mut tt(&["join"])).ok();
+        holder.claim().await;
+        for _ in 0..10 {
+            let first = Running::start(&mut tt(&["wait"]));
+            holder.until(|state| state.members.iter().any(|m| m.waiting)).await;
+            first.signal(Signal::SIGKILL);
+            assert!(first.ended_within(LIMIT));
+            let second = tt_tests::run::finish(&mut tt(&["wait", "--timeout", "0s"])).ok().json();
+            assert_eq!(second["status"], "timeout");
+        }
+    });
+}
+
+#[test]
+fn a_wait_in_progress_ends_as_removed_when_its_member_is_kicked_or_the_room_goes() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        let wait = b.start_waiting().await;
+        a.rpc().kick_member(a.room.clone(), b.id.clone(), Some(true), Some("off".into()), None).await.unwrap();
+        assert_eq!(told(&wait.await.unwrap()), "removed");
+        a.release(&turn, "done").await;
+        assert_eq!(a.state().await.room.owner, None, "nobody who was removed is granted anything");
+        let gone = b.rpc().wait_for_turn(b.room.clone(), Some(0), None, None, None).await;
+        assert_eq!(code(gone), ErrorCode::UnknownMember);
+    });
+}
+
+#[test]
+fn a_wait_from_a_second_terminal_outlives_the_first() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let holder = scene.join("h").await;
+        let turn = holder.claim().await;
+        // The same member, first from one process and then from another.
+        let first = scene.join("a").await;
+        let mut elsewhere = scene.settings("a");
+        elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
+        let second = Member::join(elsewhere.clone(), scene.dir.to_str().unwrap()).await;
+        first.note("from the first").await.unwrap();
+        let wait = second.start_waiting().await;
+        scene.kill("a");
+        drop(first);
+        assert!(
+            tokio::time::timeout(A_WHILE, async {
+                while !wait.is_finished() {
+                    second.state().await;
+                }
+            })
+            .await
+            .is_err()
+        );
+        holder.release(&turn, "done").await;
+        let wait = wait.await.unwrap();
+        assert_eq!(told(&wait), "your_turn sequence");
+        let left = second.log().await.into_iter().filter(|e| e.event_type == EventType::MemberLeft).count();
+        assert_eq!(left, 0, "it was here all along");
+    });
+}
+
+// The takeover table, row by row.
+
+#[test]
+fn nobody_takes_the_stick_from_a_holder_who_is_well() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        assert_eq!(b.take(0).await.unwrap_err(), ErrorCode::TakeoverNotAvailable, "idle");
+        let turn = a.claim().await;
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+        assert_eq!(a.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable, "the holder itself");
+        assert_eq!(b.take(turn.id - 1).await.unwrap_err(), ErrorCode::TurnMismatch);
+        assert!(!b.state().await.takeover.available);
+    });
+}
+
+#[test]
+fn takeover_claim_timeout_and_the_prior_owner_refused_then_allowed() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
+        let turn = a.claim().await;
+        a.pass(&turn, &b, "for you").await;
+        let (waiting_a, waiting_c) = (a.start_waiting().await, c.start_waiting().await);
+        scene.advance(20 * MINUTE - 1);
+        assert_eq!(c.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+        scene.advance(1);
+        assert_eq!(told(&waiting_c.await.unwrap()), "takeover_available claim_timeout");
+        assert!(!waiting_a.is_finished(), "the prior owner leaves it to another");
+        assert_eq!(a.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverIneligible);
+        assert_eq!(a.count(EventType::ReservationExpired).await, 1);
+        scene.kill("c");
+        assert_eq!(told(&waiting_a.await.unwrap()), "takeover_available claim_timeout", "nobody else is left");
+        let taken = a.take(turn.id).await.unwrap();
+        assert_eq!((taken.turn_id, taken.reason), (2, TakeoverReason::ClaimTimeout));
+        assert_eq!(taken.revoked_agent_id.as_ref(), Some(&b.id));
+        assert_eq!(a.state().await.current_handoff, None, "a takeover carries no handoff");
+    });
+}
+
+#[test]
+fn a_reservation_past_its_deadline_is_still_its_members_until_somebody_takes_it() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        a.pass(&turn, &b, "for you").await;
+        scene.advance(21 * MINUTE);
+        let wait = b.try_it().await;
+        assert_eq!((told(&wait).as_str(), wait.handoff), ("your_turn direct_pass", Some(handoff("for you"))));
+    });
+}
+
+#[test]
+fn takeover_owner_timeout_and_an_expired_owner_that_acts_keeps_the_stick() {
+    block_on(async {
+        let scene = Scene::with(home!(), |options| options.policy.owner_activity_ttl = Duration::from_secs(86_400));
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        scene.advance(45 * MINUTE);
+        assert_eq!(b.state().await.room.derived_state, Some(DerivedState::StaleOwner));
+        a.beat(&turn).await.unwrap();
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+        let waiting = b.start_waiting().await;
+        scene.advance(45 * MINUTE);
+        assert_eq!(told(&waiting.await.unwrap()), "takeover_available owner_timeout");
+        assert_eq!(b.take(turn.id).await.unwrap().reason, TakeoverReason::OwnerTimeout);
+        let late = refused(a.beat(&turn).await);
+        assert_eq!((late.code, &late.details["turn_id"]), (ErrorCode::TurnMismatch, &2.into()));
+        assert_eq!(late.details["owner"], b.id.as_str());
+        assert_eq!(late.details["state"], "owned");
+    });
+}
+
+#[test]
+fn takeover_owner_gone_at_once() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        let waiting = b.start_waiting().await;
+        scene.kill("a");
+        let wait = waiting.await.unwrap();
+        assert_eq!(told(&wait), "takeover_available owner_gone");
+        assert_eq!(wait.from_agent_id.as_ref(), Some(&a.id));
+        assert_eq!(b.state().await.room.derived_state, Some(DerivedState::OwnerGone));
+        assert_eq!(b.state().await.room.owner.as_ref(), Some(&a.id), "ownership never moves by itself");
+        assert_eq!(b.take(turn.id).await.unwrap().reason, TakeoverReason::OwnerGone);
+        let history = b.history().await;
+        assert_eq!(history.last().unwrap(), "takeover owner_gone: stuck");
+    });
+}
+
+#[test]
+fn a_holder_that_only_fell_silent_and_then_dies_is_reported_too() {
+    block_on(async {
+        let scene = Scene::with(home!(), |options| options.policy.presence_ttl = Duration::from_secs(60));
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        a.claim().await;
+        scene.advance(MINUTE);
+        b.until(|state| state.members.iter().any(|m| m.agent_id == a.id && m.status == MemberStatus::Gone)).await;
+        assert_eq!(b.state().await.room.derived_state, None, "silence is not death, and the lease still runs");
+        let waiting = b.start_waiting().await;
+        scene.kill("a");
+        assert_eq!(told(&waiting.await.unwrap()), "takeover_available owner_gone");
+    });
+}
+
+#[test]
+fn takeover_recipient_gone_at_once() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
+        let turn = a.claim().await;
+        a.pass(&turn, &b, "for you").await;
+        let waiting = c.start_waiting().await;
+        scene.kill("b");
+        assert_eq!(told(&waiting.await.unwrap()), "takeover_available recipient_gone");
+        assert_eq!(c.state().await.room.derived_state, Some(DerivedState::RecipientGone));
+        assert_eq!(c.take(turn.id).await.unwrap().reason, TakeoverReason::RecipientGone);
+    });
+}
+
+#[test]
+fn takeover_owner_idle_with_and_without_someone_waiting() {
+    block_on(async {
+        let scene = Scene::with(home!(), |options| options.policy.owner_activity_ttl = Duration::from_secs(60));
+        let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
+        let turn = a.claim().await;
+        scene.advance(2 * MINUTE);
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable, "nobody waits");
+        let wait = c.wait().await;
+        assert_eq!(told(&wait), "takeover_available owner_idle", "c waits");
+        assert_eq!(b.state().await.room.derived_state, Some(DerivedState::OwnerIdle));
+        c.rpc().leave_room(c.room.clone(), None).await.unwrap();
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable, "c waits no more");
+        assert_eq!(told(&b.wait().await), "takeover_available owner_idle");
+        assert_eq!(b.take(turn.id).await.unwrap().reason, TakeoverReason::OwnerIdle);
+    });
+}
+
+#[test]
+fn an_operator_may_override_and_the_log_says_so() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
+        let turn = a.claim().await;
+        let over = |m: Arc<Member>, turn, reason: &'static str| async move {
+            m.rpc().takeover_stick(m.room.clone(), turn, reason.into(), Some(true), None).await
+        };
+        assert_eq!(code(over(b.clone(), turn.id, " ").await), ErrorCode::InvalidInput, "a reason is needed");
+        let taken = over(b.clone(), turn.id, "going home").await.unwrap();
+        assert_eq!((taken.reason, taken.revoked_agent_id), (TakeoverReason::OperatorOverride, Some(a.id.clone())));
+        assert_eq!(b.history().await.last().unwrap(), "takeover operator_override: going home");
+        // It also overrides the refusal of a prior owner.
+        let turn = Turn { id: taken.turn_id, lease: taken.lease_id };
+        b.pass(&turn, &c, "x").await;
+        scene.advance(20 * MINUTE);
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverIneligible);
+        let taken = over(b.clone(), turn.id, "mine").await.unwrap();
+        assert_eq!(taken.reason, TakeoverReason::OperatorOverride);
+    });
+}
+
+#[test]
+fn whatever_the_holder_does_renews_its_lease() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        for sign in 0..6 {
+            scene.advance(44 * MINUTE);
+            match sign {
+                0 => drop(a.beat(&turn).await.unwrap()),
+                1 => drop(a.note("still at it").await.unwrap()),
+                2 => drop(a.state().await),
+                3 => drop(a.rpc().list_rooms(None).await.unwrap()),
+                4 => assert_eq!(told(&a.try_it().await), "your_turn already_owner"),
+                _ => assert_eq!(
+                    code(a.rpc().release_stick(a.room.clone(), turn.lease.clone(), 0, handoff("x"), None).await),
+                    ErrorCode::TurnMismatch
+                ),
+            }
+            assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable, "sign {sign}");
+        }
+        scene.advance(45 * MINUTE);
+        b.take(turn.id).await.unwrap();
+    });
+}
+
+#[test]
+fn a_wall_clock_set_an_hour_off_changes_nothing() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        let waiting = b.start_waiting().await;
+        for hour in [3_600_000, -7_200_000] {
+            scene.clock.turn_wall(hour);
+            let state = b.state().await;
+            assert_eq!((state.takeover.available, state.room.owner.as_ref()), (false, Some(&a.id)));
+            let beat = a.beat(&turn).await.unwrap();
+            let left = beat.lease_expires_at.since(scene.clock.wall());
+            assert!(left > Duration::from_secs(44 * MINUTE) && left <= Duration::from_secs(45 * MINUTE), "{left:?}");
+        }
+        assert!(!waiting.is_finished());
+        scene.advance(45 * MINUTE);
+        assert_eq!(told(&waiting.await.unwrap()), "takeover_available owner_timeout", "real time still counts");
+    });
+}
+
+#[test]
+fn a_daemon_started_again_in_the_same_boot_goes_by_the_same_clock() {
+    block_on(async {
+        // The wall clock was an hour ahead when the first daemon started, and is right again.
+        let mut scene = Scene::with(home!(), |options| {
+            let offset = options.clock.offset();
+            options.clock.set_offset(offset + 3_600_000);
+            options.clock.turn_wall(3_600_000);
+        });
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        drop((a, b));
+        scene.restart();
+        let b = scene.join("b").await;
+        let left = b.state().await.room.lease_expires_at.unwrap().since(scene.clock.wall());
+        // The minute is the doubt about what a daemon did not write down.
+        assert!(left > Duration::from_secs(44 * MINUTE) && left <= Duration::from_secs(46 * MINUTE), "{left:?}");
+        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+        scene.advance(46 * MINUTE);
+        b.take(turn.id).await.unwrap();
+    });
+}
+
+#[test]
+fn every_refusal_has_its_code() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        let (room, lease) = (a.room.clone(), turn.lease.clone());
+        let nowhere = RoomId::from("nowhere");
+        let stranger = Member::join(scene.settings("s"), scene.home.path().join("..").to_str().unwrap()).await;
+
+        for rpc in [a.rpc(), stranger.rpc()] {
+            assert_eq!(code(rpc.get_room_state(nowhere.clone()).await), ErrorCode::RoomNotFound);
+            assert_eq!(code(rpc.leave_room(nowhere.clone(), None).await), ErrorCode::RoomNotFound);
+            let wait = rpc.wait_for_turn(nowhere.clone(), Some(0), None, None, None).await;
+            assert_eq!(code(wait), ErrorCode::RoomNotFound);
+        }
+        let rpc = stranger.rpc();
+        assert_eq!(code(rpc.wait_for_turn(room.clone(), Some(0), None, None, None).await), ErrorCode::UnknownMember);
+        assert_eq!(code(rpc.heartbeat(room.clone(), lease.clone(), 1).await), ErrorCode::UnknownMember);
+        assert_eq!(code(rpc.leave_room(room.clone(), None).await), ErrorCode::UnknownMember);
+        assert_eq!(code(rpc.add_note(room.clone(), "n".into(), None, None).await), ErrorCode::UnknownMember);
+        let policy = rpc.set_room_policy(room.clone(), PolicyOverrides::default(), None).await;
+        assert_eq!(code(policy), ErrorCode::UnknownMember);
+
+        let kick = |target: &str, force| {
+            a.rpc().kick_member(room.clone(), tt_proto::AgentId::trusted(target), force, None, None)
+        };
+        assert_eq!(code(kick("nobody", Some(true)).await), ErrorCode::UnknownTarget);
+        assert_eq!(code(kick("b", None).await), ErrorCode::TargetActive);
+        assert_eq!(code(kick("a", Some(true)).await), ErrorCode::CannotKickSelf);
+
+        let pass = |to: &str| {
+            let to = tt_proto::AgentId::trusted(to);
+            a.rpc().pass_stick(room.clone(), lease.clone(), turn.id, to, handoff("x"), None)
+        };
+        assert_eq!(code(pass("nobody").await), ErrorCode::UnknownTarget);
+        assert_eq!(code(pass("a").await), ErrorCode::InvalidInput);
+
+        let release = |m: Arc<Member>, lease: LeaseId, turn: i64| {
+            let room = room.clone();
+            async move { m.rpc().release_stick(room, lease, turn, handoff("x"), None).await }
+        };
+        let stale = refused(release(a.clone(), LeaseId::fresh(), turn.id).await);
+        assert_eq!(stale.code, ErrorCode::StaleLease);
+        assert_eq!((&stale.details["owner"], &stale.details["turn_id"]), (&"a".into(), &1.into()));
+        assert_eq!(stale.details["state"], "owned");
+        assert_eq!(code(release(b.clone(), lease.clone(), turn.id).await), ErrorCode::StaleLease);
+        assert_eq!(code(release(a.clone(), lease.clone(), 7).await), ErrorCode::TurnMismatch);
+        assert_eq!(code(b.rpc().heartbeat(room.clone(), lease.clone(), turn.id).await), ErrorCode::StaleLease);
+
+        let park = a.rpc().wait_for_turn(room.clone(), Some(0), Some(true), None, None).await;
+        assert_eq!(code(park), ErrorCode::ParkRequiresRelease);
+        let note = a.rpc().add_note(room.clone(), "n".into(), Some(2), None).await;
+        assert_eq!(code(note), ErrorCode::InvalidTurnId);
+        let events = a.rpc().get_room_events(room.clone(), Some(-1), None, None, None, None).await;
+        assert_eq!(code(events), ErrorCode::InvalidCursor);
+        let notes = a.rpc().list_notes(room.clone(), Some("nothing".into()), None, None).await;
+        assert_eq!(code(notes), ErrorCode::InvalidCursor);
+        assert_eq!(code(a.rpc().resolve_note(room.clone(), "x".into(), None).await), ErrorCode::UnknownTarget);
+        let key = Some("k".repeat(129));
+        assert_eq!(code(a.rpc().add_note(room.clone(), "n".into(), None, key).await), ErrorCode::InvalidInput);
+
+        assert_eq!(a.beat(&turn).await.unwrap().status, tt_proto::turn::HeartbeatStatus::Ok, "and nothing has changed");
+        assert_eq!(a.log().await.len(), 3);
+    });
+}
+
+#[test]
+fn a_connection_that_has_not_said_hello_has_no_name_to_call_by() {
+    let scene = Scene::new(home!());
+    let mut wire = tt_tests::Wire::upgraded(&scene.home.paths().socket);
+    for method in ["wait_for_turn", "get_room_state", "leave_room"] {
+        wire.text(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"room_id":"x"}}}}"#));
+        let answer = wire.answer();
+        assert!(answer.contains("agent_id_required"), "{method}: {answer}");
+    }
+}
+
+#[test]
+fn handoffs_that_say_nothing_are_refused_and_good_ones_come_back_to_the_letter() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let turn = a.claim().await;
+        for bad in [
+            "{}",
+            "null",
+            "[]",
+            r#""done""#,
+            r#"{"status":"s"}"#,
+            r#"{"next_action":"n"}"#,
+            r#"{"status":"","next_action":"n"}"#,
+            r#"{"status":"s","next_action":" \t\n"}"#,
+            r#"{"status":"s","next_action":"n","artifacts":[{"path":"a","role":"edit","lines":[9,2]}]}"#,
+            r#"{"status":"s","next_action":"n","artifacts":[{"path":"a","role":"edit","lines":[0,2]}]}"#,
+            r#"{"status":"s","next_action":"n","artifacts":[{"path":"","role":"edit"}]}"#,
+            r#"{"status":"s","next_action":"n","artifacts":[{"path":"a","role":"paint"}]}"#,
+            r#"{"status":"s","next_action":"n","open_questions":"why"}"#,
+        ] {
+            let words = Verbatim::parse(bad.into()).unwrap();
+            let (room, lease) = (a.room.clone(), turn.lease.clone());
+            let released = a.rpc().release_stick(room.clone(), lease.clone(), turn.id, words.clone(), None).await;
+            assert_eq!(code(released), ErrorCode::InvalidHandoff, "{bad}");
+            let passed = a.rpc().pass_stick(room, lease, turn.id, b.id.clone(), words, None).await;
+            assert_eq!(code(passed), ErrorCode::InvalidHandoff, "{bad}");
+        }
+        assert_eq!(a.state().await.room.owner.as_ref(), Some(&a.id));
+        let good = r#"{ "next_action":"n" ,"status":"zoë \u00e9\ud83d\ude00", "mood": 1.50, "artifacts":[{"path":"a b","lines":[3,3],"role":"output","note":"x"}] }"#;
+        let words = Verbatim::parse(good.into()).unwrap();
+        let wait = b.start_waiting().await;
+        a.rpc().release_stick(a.room.clone(), turn.lease.clone(), turn.id, words, None).await.unwrap();
+        assert_eq!(wait.await.unwrap().handoff.unwrap().as_str(), good);
+        let log = b.log().await;
+        let stored = log.iter().find(|e| e.event_type == EventType::Release).unwrap().handoff.as_ref().unwrap();
+        assert_eq!(stored.as_str(), good);
+        assert!(log.iter().filter(|e| e.event_type == EventType::Release).all(|e| e.payload.is_none()));
+    });
+}
+
+#[test]
+fn notes_are_kept_resolved_once_and_limited_in_length() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let longest = "ü".repeat(MAX_NOTE_BYTES / 2);
+        let first = a.note(&longest).await.unwrap();
+        let error = refused(a.note(&format!("{longest}x")).await);
+        assert_eq!((error.code, &error.details["bytes"]), (ErrorCode::BodyTooLarge, &(MAX_NOTE_BYTES + 1).into()));
+        for empty in ["", " \n\t"] {
+            assert_eq!(code(a.note(empty).await), ErrorCode::InvalidBody);
+        }
+        let second = b.note("second").await.unwrap();
+        let list = |after, all| a.rpc().list_notes(a.room.clone(), after, Some(all), Some(1));
+        let page = list(None, false).await.unwrap().notes;
+        assert_eq!((page.len(), page[0].body.as_str()), (1, longest.as_str()));
+        assert_eq!(list(Some(first.note_id.clone()), false).await.unwrap().notes[0].note_id, second.note_id);
+        let resolve = |m: Arc<Member>| {
+            let note = first.note_id.clone();
+            async move { m.rpc().resolve_note(m.room.clone(), note, None).await.unwrap() }
+        };
+        let resolved = resolve(b.clone()).await;
+        assert_eq!(resolve(a.clone()).await, resolved, "whoever resolves it first stands");
+        assert_eq!(list(None, false).await.unwrap().notes[0].note_id, second.note_id);
+        assert_eq!(list(None, true).await.unwrap().notes[0].resolved_by_agent_id.as_ref(), Some(&b.id));
+        assert_eq!((a.count(EventType::NoteAdded).await, a.count(EventType::NoteResolved).await), (2, 1));
+    });
+}
+
+#[test]
+fn leaving_gives_back_the_stick_and_the_last_one_takes_the_room_along() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        a.claim().await;
+        let left = a.rpc().leave_room(a.room.clone(), None).await.unwrap();
+        assert_eq!((left.status, left.remaining_members), (Departure::Left, 1));
+        assert_eq!(b.state().await.room.owner, None);
+        let last = b.rpc().leave_room(b.room.clone(), None).await.unwrap();
+        assert_eq!((last.status, last.remaining_members), (Departure::RoomDeleted, 0));
+        assert_eq!(code(b.rpc().get_room_state(b.room.clone()).await), ErrorCode::RoomNotFound);
+        assert!(b.rpc().list_rooms(None).await.unwrap().rooms.is_empty());
+        let again = scene.join("a").await;
+        assert_ne!(again.room, a.room, "a room of its own");
+        assert!(!again.joined.joined_existing_room);
+    });
+}
+
+/// The other process of a measurement: it waits for turns and gives each back to the room, reporting when it got it.
+#[test]
+fn the_other_process() {
+    #[expect(clippy::disallowed_methods, reason = "how the test that starts this process talks to it")]
+    let Ok(path) = std::env::var("TT_TURNS_OTHER") else { return };
+    block_on(async {
+        let environment = tt_proto::paths::Environment::of_this_process();
+        let settings = tt_client::connect::Settings::from_environment(environment).unwrap();
+        let member = Member::join(settings, &path).await;
+        loop {
+            let wait = member.wait().await;
+            let at = monotonic();
+            if wait.status != WaitStatus::YourTurn {
+                continue;
+            }
+            member.release(&Turn::of(&wait), "yours").await;
+            println!("got {} {at}", wait.turn_id);
+        }
+    });
+}
+
+fn monotonic() -> u128 {
+    Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()).as_nanos()
+}
+
+#[test]
+fn how_long_a_release_takes_to_reach_a_waiting_member_in_another_process() {
+    const ROUNDS: usize = 100;
+    let home = home!();
+    home.start();
+    let path = home.path().to_str().unwrap();
+    let mut other = home.command(std::env::current_exe().unwrap());
+    other.args(["--exact", "the_other_process", "--nocapture"]).env("TT_TURNS_OTHER", path);
+    other.env("TT_HARNESS_AGENT_ID", "codex:other").env("TALKING_STICK_DAEMON", home.ttd_path());
+    let mut other = other.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    let mut latencies = block_on(async {
+        let member = Member::join(settings(&home, "me"), path).await;
+        let mut latencies = Vec::new();
+        while latencies.len() < ROUNDS {
+            let turn = Turn::of(&member.wait().await);
+            member.until(|state| state.members.iter().any(|m| m.waiting)).await;
+            let released = monotonic();
+            member.release(&turn, "yours").await;
+            // What it got before we came is not ours.
+            let at = loop {
+                let line = lines.next().unwrap().unwrap();
+                let report = line.split_once("got ").and_then(|(_, report)| report.split_once(' '));
+                if let Some((_, at)) = report.filter(|(got, _)| got.parse() == Ok(turn.id + 1)) {
+                    break at.to_owned();
+                }
+            };
+            latencies.push(Duration::from_nanos((at.parse::<u128>().unwrap() - released) as u64));
+        }
+        latencies
+    });
+    other.kill().unwrap();
+    other.wait().unwrap();
+    report("release to a waiting member in another process", &mut latencies);
+}
+
+#[test]
+fn how_long_a_waiter_takes_to_know_that_the_holders_process_was_killed() {
+    const ROUNDS: usize = 50;
+    let home = home!();
+    home.start();
+    let path = home.path().to_str().unwrap().to_owned();
+    let mut latencies = block_on(async {
+        let waiter = Member::join(settings(&home, "waiter"), &path).await;
+        let mut latencies = Vec::new();
+        for round in 0..ROUNDS {
+            // A shell that leads its session, as a terminal's does; the member lives as long as it does.
+            let mut shell = home.command("setsid");
+            shell.args(["--wait", "sh", "-c", "echo $$ >&2; \"$0\" join && \"$0\" try && read -r never"]);
+            shell.arg(home.tt_path()).env("TT_HARNESS_AGENT_ID", format!("holder:{round}"));
+            let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut pid = String::new();
+            BufReader::new(shell.stderr.take().unwrap()).read_line(&mut pid).unwrap();
+            let pid = pid.trim().parse().unwrap();
+            let holder = format!("holder:{round}");
+            let state = waiter.until(|s| s.room.owner.as_ref().is_some_and(|o| o.as_str() == holder)).await;
+            let waiting = waiter.start_waiting().await;
+            let killed = Instant::now();
+            send(pid, Signal::SIGKILL);
+            let wait = waiting.await.unwrap();
+            latencies.push(killed.elapsed());
+            assert_eq!(told(&wait), "takeover_available owner_gone");
+            let _ = shell.wait();
+            let taken = waiter.take(state.room.turn_id).await.unwrap();
+            waiter.release(&Turn { id: taken.turn_id, lease: taken.lease_id }, "next").await;
+        }
+        latencies
+    });
+    report("a killed holder's process known to a waiter", &mut latencies);
+}
+
+fn report(what: &str, latencies: &mut [Duration]) {
+    latencies.sort();
+    let at = |percent: usize| latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)];
+    let text = format!("{what}: p50 {:?}, p99 {:?} of {}\n", at(50), at(99), latencies.len());
+    std::io::stdout().write_all(text.as_bytes()).unwrap();
+}

@@ -1,0 +1,188 @@
+//! `tt wait`, the one receive loop an agent needs: turns, messages, joins and leaves, through restarts of the daemon.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tt_client::connect::Settings;
+use tt_proto::api::{DaemonApiClient, EventApiClient, StickApiClient};
+use tt_tests::home::send;
+use tt_tests::{Home, Member, Running, block_on, home, run};
+
+fn tt(home: &Home, agent: &str, args: &[&str]) -> Value {
+    run::finish(&mut home.tt_as(agent, args)).ok().json()
+}
+
+/// Starts `tt wait` and returns once the daemon has it.
+fn wait(home: &Home, agent: &str, args: &[&str]) -> Running {
+    let running = Running::start(&mut home.tt_as(agent, &[&["wait"], args].concat()));
+    until_waiting(home, 1);
+    running
+}
+
+/// Asks until this many wait. Not a member: nobody hears of it.
+fn until_waiting(home: &Home, count: usize) {
+    block_on(async {
+        let mut asker = tt_client::connect::Client::connect(home.settings_of("asker")).await.unwrap();
+        while asker.call(async |rpc| rpc.daemon_status().await).await.unwrap().waiters < count {}
+    });
+}
+
+/// A member that has been told who came before it began.
+fn caught_up(home: &Home, agent: &str) {
+    block_on(async {
+        let mut member = Member::join(home, agent).await;
+        member.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), Some(true), None, Some(true)).await).await;
+    });
+}
+
+fn types(answer: &Value) -> Vec<&str> {
+    answer["events"].as_array().unwrap().iter().map(|event| event["event_type"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn messages_joins_and_leaves_end_a_wait_with_what_happened() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    caught_up(&home, "waiter");
+    let waiting = wait(&home, "waiter", &[]);
+    tt(&home, "holder", &["msg", "send", "waiter", "a question"]);
+    let answer = waiting.finish().ok().json();
+    assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["message_sent"]));
+    assert_eq!(answer["events"][0]["payload"]["body"], "a question");
+    assert_eq!(answer["cursor_event_seq"], answer["events"][0]["event_seq"]);
+
+    let waiting = wait(&home, "waiter", &[]);
+    tt(&home, "guest", &["join"]);
+    let answer = waiting.finish().ok().json();
+    assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["member_joined"]));
+    let waiting = wait(&home, "waiter", &[]);
+    tt(&home, "guest", &["leave"]);
+    let answer = waiting.finish().ok().json();
+    assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["member_left"]));
+
+    // What was said between two waits ends the next one at once, and nothing is told twice.
+    tt(&home, "holder", &["msg", "send", "room", "between"]);
+    assert_eq!(types(&tt(&home, "waiter", &["wait"])), ["message_sent"]);
+    let nothing = tt(&home, "waiter", &["wait", "--timeout", "1ms"]);
+    assert_eq!((nothing["status"].as_str(), types(&nothing)), (Some("timeout"), vec![]));
+    assert_eq!(run::finish(&mut home.tt_as("waiter", &["msg", "recv"])).ok().stdout, "");
+}
+
+#[test]
+fn a_turn_brings_the_messages_with_it() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    caught_up(&home, "waiter");
+    tt(&home, "holder", &["msg", "send", "waiter", "read this first"]);
+    tt(&home, "holder", &["pass", "waiter", "--status", "done", "--next-action", "review"]);
+    let answer = tt(&home, "waiter", &["wait"]);
+    assert_eq!(
+        (answer["status"].as_str(), answer["handoff"]["next_action"].as_str()),
+        (Some("your_turn"), Some("review"))
+    );
+    assert_eq!(types(&answer), ["message_sent"]);
+    assert_eq!(run::finish(&mut home.tt_as("waiter", &["msg", "recv"])).ok().stdout, "", "handed over");
+}
+
+#[test]
+fn a_wait_for_the_turn_alone_leaves_the_inbox_as_it_is() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    caught_up(&home, "waiter");
+    tt(&home, "holder", &["msg", "send", "waiter", "later"]);
+    let answer = tt(&home, "waiter", &["wait", "--no-events", "--timeout", "1ms"]);
+    assert_eq!((answer["status"].as_str(), answer.get("events")), (Some("timeout"), None));
+    assert_eq!(run::finish(&mut home.tt_as("waiter", &["msg", "recv"])).ok().stdout.lines().count(), 1);
+}
+
+#[test]
+fn restarts_of_the_daemon_are_not_noticed_by_a_wait_and_what_happened_meanwhile_is_told() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    caught_up(&home, "waiter");
+    let waiting = wait(&home, "waiter", &[]);
+    for _ in 0..3 {
+        send(home.daemon().unwrap(), Signal::SIGKILL);
+        // The waiter brings the next daemon up by itself.
+        until_waiting(&home, 1);
+        assert!(!waiting.ended_within(Duration::ZERO));
+    }
+    tt(&home, "holder", &["msg", "send", "waiter", "still there?"]);
+    assert_eq!(types(&waiting.finish().ok().json()), ["message_sent"]);
+
+    // Somebody joins while the waiter is away: stopped, it cannot come back before.
+    let waiting = wait(&home, "waiter", &[]);
+    tt_tests::process::freeze(waiting.pid());
+    send(home.daemon().unwrap(), Signal::SIGKILL);
+    home.wait_until_gone();
+    tt(&home, "guest", &["join"]);
+    waiting.signal(Signal::SIGCONT);
+    let answer = waiting.finish().ok().json();
+    assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["member_joined"]));
+
+    let waiting = wait(&home, "waiter", &[]);
+    home.run(&["daemon", "restart"]).ok();
+    tt(&home, "holder", &["pass", "waiter", "--status", "done", "--next-action", "review"]);
+    assert_eq!(waiting.finish().ok().json()["status"], "your_turn");
+}
+
+#[test]
+fn a_wait_outlives_more_restarts_than_one_call_has_patience_for() {
+    let patience = Duration::from_secs(2);
+    let home = home!();
+    let (told, answer) = mpsc::channel();
+    let mut watcher = block_on(async {
+        let settings = Settings { deadline: patience, ..home.settings_of("watcher") };
+        Member::join_as(&home, settings).await
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            block_on(async {
+                let wait = async |rpc: &_, room| {
+                    let types = Some(tt_proto::filter::OneOrMany::One("message_sent".into()));
+                    EventApiClient::wait_for_events(rpc, room, Some(0), None, types, None, None, None).await
+                };
+                told.send(watcher.try_call(wait).await)
+            })
+        });
+        for _ in 0..2 {
+            send(home.daemon().unwrap(), Signal::SIGKILL);
+            // Longer than a call may be cut for; nothing has happened that it could have been told.
+            let early = answer.recv_timeout(patience + patience / 10);
+            assert!(early.is_err(), "{early:?}");
+        }
+        block_on(async { Member::join(&home, "writer").await.say(None, "at last").await });
+        assert_eq!(answer.recv_timeout(tt_tests::LIMIT).unwrap().unwrap().events.len(), 1);
+    });
+}
+
+#[test]
+fn a_wait_whose_reader_is_gone_leaves_its_messages_in_the_inbox() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    caught_up(&home, "waiter");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let waiting = Running::writing_to(&mut home.tt_as("waiter", &["wait"]), writer);
+    until_waiting(&home, 1);
+    tt(&home, "holder", &["msg", "send", "waiter", "hello?"]);
+    assert_eq!(waiting.finish().ok().stderr, "");
+    assert_eq!(run::finish(&mut home.tt_as("waiter", &["msg", "recv"])).ok().stdout.lines().count(), 1);
+}
+
+#[test]
+fn a_member_removed_while_it_waits_is_told_so() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    caught_up(&home, "waiter");
+    let waiting = wait(&home, "waiter", &["--park"]);
+    tt(&home, "holder", &["kick", "waiter", "--force"]);
+    assert_eq!(waiting.finish().ok().json()["status"], "removed");
+}

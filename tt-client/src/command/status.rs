@@ -1,0 +1,128 @@
+//! `tt status`: how the stick stands, in a word. With `--prompt` for a shell prompt, which it must never slow down.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tt_proto::AgentId;
+use tt_proto::room::{RoomState, StickState};
+
+use crate::connect::Settings;
+use crate::output::{Format, Output, harmless};
+use crate::workspace::{PathArg, Workspace};
+use crate::{Context, Failure, render};
+
+/// A prompt that takes longer than this is better without.
+const PROMPT_DEADLINE: Duration = Duration::from_millis(3);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// One short word for a shell prompt, or nothing; starts no daemon and takes a few milliseconds at most
+    #[arg(long)]
+    prompt: bool,
+}
+
+/// How the stick stands for the caller.
+#[derive(Debug, Serialize)]
+struct Status {
+    status: Standing,
+    turn_id: i64,
+    holder: Option<AgentId>,
+    /// How many are before the caller, while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before_you: Option<usize>,
+    unread: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Standing {
+    Holding,
+    Waiting,
+    Idle,
+    Held,
+    Closed,
+}
+
+pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    if args.prompt {
+        return prompt(context, args.path).await;
+    }
+    let mut workspace = Workspace::find(context, args.path).await?;
+    let state = workspace.state().await?;
+    let status = Status::of(&state, &workspace.client.welcome().identity.agent_id);
+    Ok(workspace.output.answer(&status, |status, style| {
+        let turn = format!("turn {}", status.turn_id);
+        let holder = status.holder.as_ref().map(|agent| render::name(agent, &state.members)).unwrap_or_default();
+        let unread = if status.unread > 0 { format!(", {} unread: tt msg recv", status.unread) } else { String::new() };
+        let line = match (status.status, status.before_you) {
+            (Standing::Holding, _) => format!("{}, {turn}", style.bold("you hold the stick")),
+            (Standing::Waiting, Some(0)) => format!("you are next; {holder} holds {turn}"),
+            (Standing::Waiting, before) => {
+                format!("you wait, {} before you; {holder} holds {turn}", before.unwrap_or(0))
+            }
+            (Standing::Idle, _) => "nobody holds the stick".into(),
+            (Standing::Held, _) => format!("{holder} holds {turn}"),
+            (Standing::Closed, _) => "the room is closed".into(),
+        };
+        format!("{line}{unread}")
+    })?)
+}
+
+/// Nothing that goes wrong here is worth a word in a prompt.
+async fn prompt(context: &Context, path: PathArg) -> Result<(), Failure> {
+    let settings = Settings { autostart: false, deadline: PROMPT_DEADLINE, ..context.settings.clone() };
+    let quick = Context { settings, format: Some(Format::Text) };
+    let look = async {
+        let mut workspace = Workspace::find(&quick, path).await.ok()?;
+        let state = workspace.state().await.ok()?;
+        let status = Status::of(&state, &workspace.client.welcome().identity.agent_id);
+        Some(status.word(&state))
+    };
+    let word = tokio::time::timeout(PROMPT_DEADLINE, look).await.ok().flatten();
+    let Some(word) = word else { return Ok(()) };
+    let icon = context.settings.env.get_str("TT_PROMPT_ICON").unwrap_or("⚑");
+    let piece = format!("{icon}{word} ");
+    Ok(Output::new(Format::Text, &context.settings.env).text(|_| piece)?)
+}
+
+impl Status {
+    fn of(state: &RoomState, me: &AgentId) -> Self {
+        let room = &state.room;
+        let before_you = state.queue.iter().position(|agent| agent == me);
+        let status = match room.state {
+            _ if room.owner.as_ref() == Some(me) => Standing::Holding,
+            StickState::Closed => Standing::Closed,
+            _ if before_you.is_some() => Standing::Waiting,
+            StickState::Idle => Standing::Idle,
+            StickState::Owned | StickState::Reserved => Standing::Held,
+        };
+        let mine = state.members.iter().find(|member| member.agent_id == *me);
+        Self {
+            status,
+            turn_id: room.turn_id,
+            holder: room.owner.clone().or_else(|| room.reserved_for.clone()),
+            before_you,
+            unread: mine.map_or(0, |member| member.unread),
+        }
+    }
+
+    /// `T42` holding, `w1` waiting with one before, `idle`, or the holder's name.
+    fn word(&self, state: &RoomState) -> String {
+        let mail = if self.unread > 0 { format!("+{}", self.unread) } else { String::new() };
+        let word = match self.status {
+            Standing::Holding => format!("T{}", self.turn_id),
+            Standing::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
+            Standing::Idle => "idle".into(),
+            Standing::Closed => "closed".into(),
+            Standing::Held => {
+                self.holder.as_ref().map_or_else(String::new, |agent| harmless(&render::name(agent, &state.members)))
+            }
+        };
+        format!("{word}{mail}")
+    }
+}
