@@ -295,7 +295,7 @@ impl Hand {
             let writing = match &item {
                 Item::Message(event) => {
                     Writing::start(&output, &**event, |event, style| render::event(event, &names, style))?
-                },
+                }
                 Item::Skipped(skipped) => Writing::start(&output, skipped, skipped_text)?,
             };
             self.writing = Some((writing, item));
