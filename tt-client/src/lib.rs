@@ -6,6 +6,8 @@ pub mod connect;
 mod follow;
 mod handoff;
 mod inbox;
+mod install;
+mod mcp;
 pub mod output;
 mod render;
 mod workspace;
@@ -76,9 +78,15 @@ enum Command {
     Prompt(command::prompt::Args),
     /// Show who the daemon takes you for
     Whoami(command::whoami::Args),
+    /// Serve an agent's harness over MCP, on standard input and output
+    Mcp,
     /// Start, stop and look at the daemon
     #[command(subcommand)]
     Daemon(command::daemon::Args),
+    /// Tell Claude Code, Codex, Gemini CLI and OpenCode about this: the skill and the MCP server
+    Install(command::install::Args),
+    /// Take that back
+    Uninstall(command::install::Args),
     /// Let systemd or launchd run the daemon
     #[command(subcommand)]
     Service(command::service::Args),
@@ -200,7 +208,10 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Doctor(args) => command::doctor::run(context, args).await,
         Command::Completions(args) => command::completions::run(context, args),
         Command::Whoami(args) => command::whoami::run(context, args).await,
+        Command::Mcp => mcp::run(context).await,
         Command::Daemon(args) => command::daemon::run(context, args).await,
+        Command::Install(args) => command::install::run(context, args, true),
+        Command::Uninstall(args) => command::install::run(context, args, false),
         Command::Service(args) => command::service::run(context, args).await,
         Command::Demo(args) => command::demo::run(context, args).await,
     }

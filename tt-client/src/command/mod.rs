@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod heartbeat;
+pub(crate) mod install;
 pub(crate) mod join;
 pub(crate) mod kick;
 pub(crate) mod leave;

@@ -1,0 +1,67 @@
+//! `tt install` and `tt uninstall`: the skill and the MCP entry of each harness.
+
+use serde::Serialize;
+
+use crate::install::{Action, Change, Harness, Places};
+use crate::output::{Style, harmless};
+use crate::{Context, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  tt install --all --print\n  tt install claude codex")]
+pub(crate) struct Args {
+    /// Which ones
+    #[arg(value_enum, required_unless_present = "all")]
+    harness: Vec<Harness>,
+    /// All that are on this machine
+    #[arg(long, conflicts_with = "harness")]
+    all: bool,
+    /// Show the exact change and make none
+    #[arg(long)]
+    print: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Changes {
+    /// Whether they were made, or only shown.
+    applied: bool,
+    changes: Vec<Change>,
+}
+
+pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(), Failure> {
+    let places = Places::of(&context.settings.env)?;
+    let all = [Harness::Claude, Harness::Codex, Harness::Gemini, Harness::OpenCode];
+    let harnesses = if args.all { all.to_vec() } else { args.harness };
+    let mut changes = Vec::new();
+    // One after the other: what one harness shares with another is seen as the other left it.
+    for harness in harnesses {
+        let planned = if installing { places.install(harness) } else { places.uninstall(harness) }?;
+        for change in planned {
+            if !args.print {
+                change.apply(installing)?;
+            }
+            changes.push(change);
+        }
+    }
+    let answer = Changes { applied: !args.print, changes };
+    Ok(context.output().answer(&answer, text)?)
+}
+
+fn text(answer: &Changes, style: &Style) -> String {
+    let line = |change: &Change| {
+        let what = match change.action {
+            Action::Create => "create",
+            Action::Change => "change",
+            Action::Remove => "remove",
+            Action::Unchanged => "as it should be",
+            Action::Skipped => "not installed, skipped",
+        };
+        // A whole new file is not worth a screenful, except to whoever asked for it.
+        let diff: String = if answer.applied {
+            String::new()
+        } else {
+            change.diff.lines().map(|l| format!("    {}\n", harmless(l))).collect()
+        };
+        format!("{}: {what}\n{}", style.bold(&harmless(&change.path)), style.dim(&diff))
+    };
+    answer.changes.iter().map(line).collect()
+}

@@ -1,0 +1,136 @@
+//! The entry in Codex's `config.toml`.
+
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
+
+/// What Codex lets through to a server it starts; without these the server would look for another daemon.
+const PASSED_ON: &[&str] = &["TALKING_STICK_DATA_DIR", "TALKING_STICK_SOCKET", "XDG_DATA_HOME", "TT_HARNESS_AGENT_ID"];
+
+const SECTION: &str = "mcp_servers";
+
+pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(reason)?;
+    let entry = entry(program);
+    if same(&document, name, &entry) {
+        return Ok(text.to_owned());
+    }
+    if servers(&document).and_then(|servers| servers.get(name)).is_none() {
+        // At the end, as a person would: not one byte before it changes.
+        let gap = if text.is_empty() {
+            ""
+        } else if text.ends_with('\n') {
+            "\n"
+        } else {
+            "\n\n"
+        };
+        let with = format!("{text}{gap}[{SECTION}.{name}]\n{entry}");
+        if with.parse::<DocumentMut>().is_ok_and(|document| same(&document, name, &entry)) {
+            return Ok(with);
+        }
+    }
+    let section = document.entry(SECTION).or_insert_with(|| {
+        let mut section = Table::new();
+        section.set_implicit(true);
+        Item::Table(section)
+    });
+    let section = section.as_table_like_mut().ok_or_else(|| format!("{SECTION} is not a table"))?;
+    match section.get_mut(name).and_then(Item::as_table_like_mut) {
+        Some(old) => entry.iter().for_each(|(key, value)| {
+            old.insert(key, value.clone());
+        }),
+        None => {
+            section.insert(name, Item::Value(entry.into_inline_table().into()));
+        }
+    }
+    Ok(document.to_string())
+}
+
+pub(super) fn is_set(text: &str, name: &str) -> Result<bool, String> {
+    let document: DocumentMut = text.parse().map_err(reason)?;
+    Ok(servers(&document).is_some_and(|servers| servers.contains_key(name)))
+}
+
+pub(super) fn unset(text: &str, name: &str) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(reason)?;
+    let section = document.get_mut(SECTION).and_then(Item::as_table_like_mut);
+    match section.and_then(|section| section.remove(name)) {
+        Some(_) => Ok(document.to_string()),
+        None => Ok(text.to_owned()),
+    }
+}
+
+fn reason(e: toml_edit::TomlError) -> String {
+    e.message().to_owned()
+}
+
+fn servers(document: &DocumentMut) -> Option<&dyn TableLike> {
+    document.get(SECTION).and_then(Item::as_table_like)
+}
+
+fn entry(program: &str) -> Table {
+    let mut entry = Table::new();
+    entry.insert("command", toml_edit::value(program));
+    entry.insert("args", toml_edit::value(Array::from_iter(["mcp"])));
+    entry.insert("env_vars", toml_edit::value(Array::from_iter(PASSED_ON.iter().copied())));
+    entry
+}
+
+/// Whether the file says what we would write, whatever else the user put there.
+fn same(document: &DocumentMut, name: &str, entry: &Table) -> bool {
+    let text = |item: &Item| item.to_string().split_whitespace().collect::<String>();
+    let found = servers(document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
+    found.is_some_and(|found| {
+        entry.iter().all(|(key, wanted)| found.get(key).is_some_and(|value| text(value) == text(wanted)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAME: &str = "talking-stick";
+
+    #[test]
+    fn the_rest_of_the_file_keeps_every_byte() {
+        for text in [
+            "",
+            "# mine\nmodel = \"x\" # why\n",
+            "model = 'x'",
+            "[mcp_servers.other]\ncommand = \"o\"\n\n[profiles.a]\nx = 1\n",
+            "[projects.\"/a b\"]\ntrust_level = \"trusted\"\r\n",
+        ] {
+            let with = set(text, NAME, "/a b/tt").unwrap();
+            assert!(with.starts_with(text), "{with}");
+            assert!(is_set(&with, NAME).unwrap() && !is_set(text, NAME).unwrap());
+            assert_eq!(set(&with, NAME, "/a b/tt").unwrap(), with);
+            assert!(!is_set(&unset(&with, NAME).unwrap(), NAME).unwrap());
+            let moved = set(&with, NAME, "/elsewhere/tt").unwrap();
+            assert!(moved.contains("/elsewhere/tt") && !moved.contains("/a b/tt"), "{moved}");
+        }
+    }
+
+    #[test]
+    fn an_inline_section_is_added_to_and_a_wrong_one_is_left_alone() {
+        let with = set("mcp_servers = { other = { command = \"o\" } }\n", NAME, "tt").unwrap();
+        assert!(is_set(&with, NAME).unwrap() && is_set(&with, "other").unwrap(), "{with}");
+        for bad in ["mcp_servers = 1\n", "a = \n", "[x\n", "a = 1\na = 2\n"] {
+            assert!(set(bad, NAME, "tt").is_err(), "{bad}");
+        }
+        let mine =
+            set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
+        assert!(mine.contains("tool_timeout_sec = 9 # mine") && !mine.contains("old"), "{mine}");
+    }
+
+    proptest! {
+        #[test]
+        fn taking_it_out_leaves_what_was_there(keys in prop::collection::btree_map("[a-z]{1,6}", 0..100i64, 0..5), newline in any::<bool>()) {
+            let mut text: String = keys.iter().map(|(key, value)| format!("{key} = {value} # {key}\n")).collect();
+            if !newline { text = text.trim_end().to_owned(); }
+            let with = set(&text, NAME, "tt").unwrap();
+            prop_assert!(with.starts_with(&text));
+            let without = unset(&with, NAME).unwrap();
+            prop_assert_eq!(without.trim_end(), text.trim_end());
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A tool call from its arguments to its answer.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use jsonrpsee::core::client::{Client as Rpc, ClientT};
+use jsonrpsee::core::traits::ToRpcParams;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, InitializeResult,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tt_proto::api::RoomApiClient;
+use tt_proto::event::{Event, EventType};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId, VERSION};
+
+use super::caller::Callers;
+use super::in_band::Inbox;
+use super::tools::{ALL, Kind, ToolSpec};
+use super::written::Receipts;
+use crate::connect::{Client, DEADLINE};
+use crate::workspace::key;
+
+/// The longest a tool call takes: some harnesses give up after a minute.
+const LONGEST_CALL: Duration = Duration::from_secs(50);
+
+/// The longest the daemon is asked to wait, so that its answer arrives in time.
+const LONGEST_WAIT: Duration = Duration::from_secs(48);
+
+/// How often a harness that asked for it hears that a wait goes on.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+const INSTRUCTIONS: &str = "Several agents and people may share this workspace. join_path once; hold the stick \
+    (wait_for_turn) while you change files; release_stick with a handoff when you stop. Answers may carry an inbox of \
+    messages from other members.";
+
+pub(super) struct Server {
+    callers: Callers,
+    receipts: Receipts,
+    /// The rooms each session has been in through this process.
+    rooms: RefCell<HashMap<AgentId, BTreeSet<RoomId>>>,
+    /// The harness has closed its end.
+    closed: watch::Receiver<bool>,
+    /// Held by everything that must be finished before the process ends.
+    unfinished: mpsc::Sender<()>,
+}
+
+impl Server {
+    pub(super) fn new(
+        callers: Callers,
+        receipts: Receipts,
+        closed: watch::Receiver<bool>,
+        unfinished: mpsc::Sender<()>,
+    ) -> Self {
+        Self { callers, receipts, rooms: RefCell::default(), closed, unfinished }
+    }
+
+    /// Makes the call and composes its answer.
+    async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let meta = serde_json::to_value(&context.meta).unwrap_or_default();
+        let client_info = context.client_info().map(|client| client.name);
+        let mut inbox = Inbox::default();
+        let mut client = match self.callers.connect(client_info, &meta).await {
+            Ok(client) => client,
+            Err(e) => return compose(Err(e), &inbox),
+        };
+        let outcome = self.make(&mut client, request, context, &mut inbox).await;
+        if context.ct.is_cancelled() {
+            return compose(outcome, &Inbox::default());
+        }
+        for room in self.rooms_of(&mut client).await {
+            inbox.collect(&mut client, &room).await;
+        }
+        let result = compose(outcome, &inbox);
+        if !inbox.is_empty() {
+            self.confirm_once_written(client, inbox, context);
+        }
+        result
+    }
+
+    async fn make(
+        &self,
+        client: &mut Client,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+        inbox: &mut Inbox,
+    ) -> Result<Value, Error> {
+        let tool = ToolSpec::named(&request.name).ok_or_else(|| {
+            let names: Vec<&str> = ALL.iter().map(|tool| tool.name).collect();
+            Error::new(ErrorCode::InvalidInput, format!("there is no tool called {:?}", request.name))
+                .hint(format!("the tools are {}", names.join(", ")))
+        })?;
+        let mut arguments = tool.arguments(request.arguments.unwrap_or_default())?;
+        let me = client.welcome().identity.agent_id.clone();
+        let room = arguments.get("room_id").and_then(Value::as_str).map(RoomId::from);
+        if tool.name == "leave_room"
+            && let Some(room) = &room
+        {
+            // Afterwards there is no member left to hand anything to.
+            inbox.collect(client, room).await;
+        }
+        if tool.name == "wait_for_turn" {
+            arguments.entry("include_events").or_insert(true.into());
+        }
+        if tool.kind == Kind::Write {
+            arguments.insert("idempotency_key".into(), key().into());
+        }
+        let made = match tool.kind {
+            Kind::Wait => self.wait(client, tool, arguments, context).await,
+            _ => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
+        };
+        self.remember(&me, tool, room, &made);
+        let mut answer = made?;
+        if tool.name == "wait_for_turn" {
+            move_messages(&mut answer, inbox);
+        }
+        Ok(answer)
+    }
+
+    /// Waits for as long as the harness lets us, saying meanwhile that the wait goes on.
+    async fn wait(
+        &self,
+        client: &mut Client,
+        tool: &ToolSpec,
+        arguments: Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Value, Error> {
+        let asked = arguments.get("max_wait_ms").and_then(Value::as_u64).map_or(LONGEST_WAIT, Duration::from_millis);
+        let started = Instant::now();
+        let until = started + asked.min(LONGEST_WAIT);
+        let call = async |rpc: &Rpc| {
+            // A daemon that came back in the middle is asked for the rest only.
+            let left = until.saturating_duration_since(Instant::now());
+            let mut arguments = arguments.clone();
+            arguments.insert("max_wait_ms".into(), u64::try_from(left.as_millis()).unwrap_or(0).into());
+            ask(rpc, tool, arguments).await
+        };
+        let answer = client.call_within(LONGEST_WAIT + DEADLINE, call);
+        tokio::pin!(answer);
+        let mut closed = self.closed.clone();
+        let mut progress = tokio::time::interval(PROGRESS);
+        let token = context.meta.get_progress_token();
+        loop {
+            tokio::select! {
+                answer = &mut answer => return answer,
+                () = context.ct.cancelled() => return Err(given_up("the call was cancelled")),
+                _ = closed.wait_for(|closed| *closed) => return Err(given_up("the harness has gone")),
+                () = tokio::time::sleep_until(started + LONGEST_CALL) => return Err(given_up("the daemon did not answer in time")),
+                _ = progress.tick(), if token.is_some() => {
+                    let Some(token) = token.clone() else { continue };
+                    let mut note = ProgressNotificationParam::new(token, started.elapsed().as_secs_f64());
+                    note.total = Some((until - started).as_secs_f64());
+                    note.message = Some("waiting".into());
+                    let _ = context.peer.notify_progress(note).await;
+                }
+            }
+        }
+    }
+
+    /// Keeps in mind where this session is a member, for calls that name no room.
+    fn remember(&self, me: &AgentId, tool: &ToolSpec, room: Option<RoomId>, made: &Result<Value, Error>) {
+        let mut rooms = self.rooms.borrow_mut();
+        let rooms = rooms.entry(me.clone()).or_default();
+        let joined = made.as_ref().ok().and_then(|answer| answer.get("room_id")).and_then(Value::as_str);
+        match (room.or(joined.map(RoomId::from)), made) {
+            (Some(room), Ok(_)) if tool.name == "leave_room" => {
+                rooms.remove(&room);
+            }
+            (Some(room), Ok(_)) => {
+                rooms.insert(room);
+            }
+            (Some(room), Err(e)) if matches!(e.code, ErrorCode::RoomNotFound | ErrorCode::UnknownMember) => {
+                rooms.remove(&room);
+            }
+            _ => {}
+        }
+    }
+
+    /// The rooms whose inbox this session has: those it was in, and before it named any, the one it stands in.
+    async fn rooms_of(&self, client: &mut Client) -> Vec<RoomId> {
+        let me = client.welcome().identity.agent_id.clone();
+        let known: Vec<RoomId> = self.rooms.borrow().get(&me).into_iter().flatten().cloned().collect();
+        if !known.is_empty() {
+            return known;
+        }
+        let here = client.call(async |rpc| RoomApiClient::list_rooms(rpc, Some(".".into())).await).await;
+        here.map(|here| here.rooms.into_iter().map(|room| room.room_id).collect()).unwrap_or_default()
+    }
+
+    /// Confirms the messages when the answer that carries them is out. The connection goes with this task, and with it
+    /// goes back whatever was not confirmed.
+    fn confirm_once_written(&self, mut client: Client, inbox: Inbox, context: &RequestContext<RoleServer>) {
+        let receipt = self.receipts.of(&context.id);
+        if context.ct.is_cancelled() {
+            self.receipts.forget(&context.id);
+        }
+        let unfinished = self.unfinished.clone();
+        tokio::task::spawn_local(async move {
+            if receipt.await.is_ok() {
+                inbox.confirm(&mut client).await;
+            }
+            drop(unfinished);
+        });
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> InitializeResult {
+        let mut info = InitializeResult::new(ServerCapabilities::builder().enable_tools().build());
+        info.server_info = Implementation::new("talking-stick", VERSION);
+        info.instructions = Some(INSTRUCTIONS.into());
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(ALL.iter().map(ToolSpec::listed).collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        Ok(self.answer(request, &context).await.into())
+    }
+}
+
+/// Parameters by name, as the daemon takes them.
+struct Named(Map<String, Value>);
+
+impl ToRpcParams for Named {
+    fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {
+        serde_json::value::to_raw_value(&self.0).map(Some)
+    }
+}
+
+async fn ask(rpc: &Rpc, tool: &ToolSpec, arguments: Map<String, Value>) -> Result<Value, jsonrpsee::core::ClientError> {
+    rpc.request(tool.name, Named(arguments)).await
+}
+
+fn given_up(why: &str) -> Error {
+    Error::new(ErrorCode::DaemonUnreachable, why).hint("call the tool again")
+}
+
+/// The messages a wait brought belong with the others; joins and leaves stay where they are.
+fn move_messages(answer: &mut Value, inbox: &mut Inbox) {
+    let Some(events) = answer.get_mut("events").and_then(Value::as_array_mut) else { return };
+    events.retain(|event| {
+        let message = event["event_type"] == EventType::MessageSent.as_str();
+        if message && let Ok(event) = serde_json::from_str::<Event>(&event.to_string()) {
+            inbox.add(&event);
+        }
+        !message
+    });
+}
+
+fn compose(outcome: Result<Value, Error>, inbox: &Inbox) -> CallToolResult {
+    let is_error = outcome.is_err();
+    let mut answer = match outcome {
+        Ok(answer) => answer,
+        Err(e) => {
+            let again = e.code == ErrorCode::DaemonUnreachable && !e.hint.contains("again");
+            let hint = if again { format!("call the tool again; {}", e.hint) } else { e.hint.clone() };
+            serde_json::to_value(e.hint(hint)).unwrap_or_default()
+        }
+    };
+    let mut content = vec![ContentBlock::text(answer.to_string())];
+    if !inbox.is_empty() {
+        content.push(ContentBlock::text(inbox.text()));
+        if let Some(fields) = answer.as_object_mut() {
+            fields.insert("inbox".into(), inbox.value());
+        }
+    }
+    let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = Some(answer);
+    result
+}
