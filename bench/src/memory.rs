@@ -57,7 +57,7 @@ pub(crate) async fn resident(effort: Effort) -> Fallible<Vec<Row>> {
     subscribers.line()?;
     rows.push(row("memory-100", "daemon memory, 100 subscribers", 25.0)?);
     drop(subscribers);
-    let sends = effort.of(1_000_000, 50_000);
+    let sends = effort.of(1_000_000, 20_000);
     let mut writers = many_writers(&scratch, &room)?;
     writers.tell(&sends.to_string())?;
     writers.line()?;

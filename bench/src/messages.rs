@@ -69,7 +69,8 @@ pub(crate) async fn send_and_subscriber(effort: Effort) -> Fallible<Vec<Row>> {
         }
     }
     let send = Row::times("send", "durable send, 1 writer", &sent, Target::AtMostTimes(1.6));
-    let subscriber = Row::times("subscriber", "send to subscriber in another process", &arrived, Target::AtMostTimes(2.0));
+    let subscriber =
+        Row::times("subscriber", "send to subscriber in another process", &arrived, Target::AtMostTimes(2.0));
     Ok(vec![
         send.against("commit p50", commit.p50()),
         subscriber.against("commit + echo p50", commit.p50() + echoes.p50()),

@@ -46,7 +46,12 @@ pub(crate) async fn send_and_line(effort: Effort) -> Fallible<Vec<Row>> {
         }
     }
     let send = Row::times("tt-send", "tt msg send, whole process", &whole, Target::AtMostTimes(4.0));
-    let line = Row::times("tt-line", "exec(tt msg send) to the line on tt msg recv --follow", &lines, Target::AtMostTimes(4.0));
+    let line = Row::times(
+        "tt-line",
+        "exec(tt msg send) to the line on tt msg recv --follow",
+        &lines,
+        Target::AtMostTimes(4.0),
+    );
     Ok(vec![send.against("/bin/true p50", spawned.p50()), line.against("/bin/true p50", spawned.p50())])
 }
 

@@ -1,7 +1,9 @@
 //! What this program plays in another process: an echo, subscribers, a waiter, writers, a session that dies.
 
+use std::cell::Cell;
 use std::io::{BufRead, Read, Write};
 use std::os::unix::net::UnixListener;
+use std::rc::Rc;
 use std::time::Duration;
 
 use jsonrpsee::core::client::Subscription;
@@ -26,9 +28,7 @@ pub(crate) async fn play(role: &[String]) -> Fallible<()> {
         ["wait", room] => wait(room.into()).await,
         ["write", room, writers] => write(room.into(), writers.parse()?).await,
         ["session", tt] => session(tt),
-        ["agent", room, number, messages] => {
-            crate::soak::agent(room.into(), number.parse()?, messages.parse()?).await
-        }
+        ["agent", room, number, messages] => crate::soak::agent(room.into(), number.parse()?, messages.parse()?).await,
         _ => Err(format!("there is no such role: {role:?}").into()),
     }
 }
@@ -132,39 +132,33 @@ async fn write(room: RoomId, writers: usize) -> Fallible<()> {
     for n in 0..writers {
         let mut client = client(Some(&format!("bench:writer-{n}"))).await?;
         client.call(async |rpc| rpc.join_path(path.clone(), None, None, None).await).await?;
-        clients.push(client);
+        clients.push(Rc::new(client));
     }
     report("ready")?;
     while let Some(line) = told()? {
-        let left = std::cell::Cell::new(line.parse::<usize>()?);
+        let left = Rc::new(Cell::new(line.parse::<usize>()?));
         let from = now();
-        let writer = async |n: usize, client: &Client| {
+        let mut running = tokio::task::JoinSet::new();
+        let all = tokio::task::LocalSet::new();
+        for (n, client) in clients.iter().cloned().enumerate() {
+            let (left, room) = (left.clone(), room.clone());
             let to = AgentId::trusted(format!("bench:writer-{}", (n + 1) % writers));
-            while left.get() > 0 {
-                left.set(left.get() - 1);
-                client.rpc().send_message(room.clone(), BODY.into(), Some(to.clone()), None, None, key()).await?;
+            let writer = async move {
+                while left.get() > 0 {
+                    left.set(left.get() - 1);
+                    client.rpc().send_message(room.clone(), BODY.into(), Some(to.clone()), None, None, key()).await?;
+                }
+                Fallible::Ok(())
+            };
+            running.spawn_local_on(writer, &all);
+        }
+        all.run_until(async {
+            while let Some(ended) = running.join_next().await {
+                ended??;
             }
             Fallible::Ok(())
-        };
-        let mut running: Vec<_> =
-            clients.iter().enumerate().map(|(n, client)| Box::pin(writer(n, client))).collect();
-        let all = std::future::poll_fn(|cx| {
-            let mut failed = None;
-            running.retain_mut(|future| match future.as_mut().poll(cx) {
-                std::task::Poll::Ready(Ok(())) => false,
-                std::task::Poll::Ready(Err(e)) => {
-                    failed = Some(e);
-                    false
-                }
-                std::task::Poll::Pending => true,
-            });
-            match failed {
-                Some(e) => std::task::Poll::Ready(Err(e)),
-                None if running.is_empty() => std::task::Poll::Ready(Ok(())),
-                None => std::task::Poll::Pending,
-            }
-        });
-        all.await?;
+        })
+        .await?;
         report(&(now() - from).to_string())?;
     }
     Ok(())

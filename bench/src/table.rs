@@ -65,7 +65,14 @@ impl Row {
     }
 
     /// A figure that is one number.
-    pub(crate) fn number(name: &str, what: &str, unit: &'static str, value: f64, samples: usize, target: Target) -> Self {
+    pub(crate) fn number(
+        name: &str,
+        what: &str,
+        unit: &'static str,
+        value: f64,
+        samples: usize,
+        target: Target,
+    ) -> Self {
         let (p50, p99, max, limit_name, limit, ratio) = (None, None, None, None, None, None);
         let (name, what) = (name.to_owned(), what.to_owned());
         Self { name, what, unit, judged: "value", value, samples, p50, p99, max, limit_name, limit, ratio, target }

@@ -24,6 +24,7 @@ use crate::hub::{Hub, News};
 use crate::liveness::Watch;
 use crate::stick::resolution::{Resolution, World, resolve};
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
+use crate::store::kept::Kept;
 use crate::store::rooms::Live;
 use crate::store::{Store, idempotency, rooms};
 
@@ -40,6 +41,7 @@ struct Inner {
     clock: Clock,
     watch: Watch,
     policy: Policy,
+    kept: Kept,
 }
 
 /// What a command left to be told once it is committed.
@@ -49,7 +51,8 @@ struct Aftermath {
     told: Vec<(AgentId, Wait)>,
     deadline: Option<Timestamp>,
     events: Vec<Event>,
-    members: Vec<AgentId>,
+    /// Whose inboxes got something.
+    recipients: Vec<AgentId>,
     deleted: bool,
 }
 
@@ -62,7 +65,7 @@ pub struct Commander {
 
 impl Rooms {
     pub fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Self {
-        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy }))
+        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy, kept: Kept::default() }))
     }
 
     pub fn clock(&self) -> &Clock {
@@ -183,16 +186,23 @@ impl Rooms {
     ) -> Result<T, Error> {
         let inner = &self.0;
         let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
-        let before = rooms::load(connection, room_id, self)?;
+        let kept = inner.kept.take(room_id, inner.store.doubts());
+        let mut stored = kept.map_or_else(|| rooms::stored(connection, room_id, &inner.policy), Ok)?;
+        stored.enliven(self);
+        let before = &stored.room;
         let mut room = before.clone();
         if let Some(caller) = caller.filter(|caller| membership::returns(&room, &caller.agent_id)) {
             membership::join(&mut room, caller, None, &moment)?;
         }
         let (decided, grant) = rule(&mut room, &moment, connection)?;
         let grant = grant.or_else(|| turn::settle(&mut room, &moment));
-        let events = rooms::save(connection, &before, &room, inner.clock.wall())?;
+        let events = rooms::save(connection, before, &room, inner.clock.wall())?;
         let reply = answer(decided, &room, &events, connection)?;
-        *aftermath = Some(Aftermath::of(self, &before, &room, events, grant.as_ref(), moment.now));
+        let appended: Vec<i64> = events.iter().map(|event| event.event_seq).collect();
+        *aftermath = Some(Aftermath::of(self, before, &room, events, grant.as_ref(), moment.now));
+        if let Some(stored) = stored.followed_by(room, &appended) {
+            inner.kept.put(stored);
+        }
         Ok(reply)
     }
 
@@ -221,12 +231,8 @@ impl Rooms {
         for (agent, answer) in aftermath.told {
             hub.waiters.tell(&aftermath.room_id, &agent, answer);
         }
-        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MessageSent) {
-            for agent in
-                aftermath.members.iter().filter(|agent| event.to_agent_id.as_ref().is_none_or(|to| to == *agent))
-            {
-                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
-            }
+        for agent in aftermath.recipients {
+            hub.inbox.arrived(&(aftermath.room_id.clone(), agent));
         }
         let deleted = aftermath.deleted.then_some(News::Deleted);
         let news = aftermath.events.into_iter().map(|event| News::Event(Arc::new(event))).chain(deleted);
@@ -373,8 +379,14 @@ impl Aftermath {
         let told = waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?)));
         let told = told.map(|(agent, wait)| (agent, for_people(wait, &rooms.0.clock))).collect();
         let deadline = if after.deleted { None } else { after.next_deadline(now) };
-        let members = after.members.iter().map(|m| m.agent_id.clone()).collect();
-        Self { room_id: after.room_id.clone(), told, deadline, events, members, deleted: after.deleted }
+        let mut recipients = Vec::new();
+        for event in events.iter().filter(|event| event.event_type == EventType::MessageSent) {
+            match &event.to_agent_id {
+                Some(to) => recipients.push(to.clone()),
+                None => recipients.extend(after.members.iter().map(|m| m.agent_id.clone())),
+            }
+        }
+        Self { room_id: after.room_id.clone(), told, deadline, events, recipients, deleted: after.deleted }
     }
 }
 

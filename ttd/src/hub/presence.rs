@@ -16,7 +16,7 @@ pub struct Presence {
 #[derive(Debug, Default)]
 struct Times {
     seen: HashMap<AgentId, Timestamp>,
-    waited: HashMap<(RoomId, AgentId), Timestamp>,
+    waited: HashMap<RoomId, HashMap<AgentId, Timestamp>>,
     fresh_seen: HashSet<AgentId>,
     fresh_waited: HashSet<(RoomId, AgentId)>,
 }
@@ -42,7 +42,7 @@ impl Presence {
     pub fn waited(&self, room: &RoomId, agent: &AgentId, now: Timestamp) {
         let key = (room.clone(), agent.clone());
         let mut times = self.lock();
-        times.waited.insert(key.clone(), now);
+        times.waited.entry(room.clone()).or_default().insert(agent.clone(), now);
         if times.fresh_waited.insert(key) {
             self.unwritten.notify_one();
         }
@@ -53,7 +53,7 @@ impl Presence {
     }
 
     pub fn last_wait(&self, room: &RoomId, agent: &AgentId) -> Option<Timestamp> {
-        self.lock().waited.get(&(room.clone(), agent.clone())).copied()
+        self.lock().waited.get(room)?.get(agent).copied()
     }
 
     /// Resolves when there is something to write behind.
@@ -70,7 +70,10 @@ impl Presence {
             seen: seen.into_iter().filter_map(|agent| times.seen.get(&agent).map(|at| (agent, *at))).collect(),
             waited: waited
                 .into_iter()
-                .filter_map(|key| times.waited.get(&key).map(|at| (key.0.clone(), key.1.clone(), *at)))
+                .filter_map(|(room, agent)| {
+                    let at = *times.waited.get(&room)?.get(&agent)?;
+                    Some((room, agent, at))
+                })
                 .collect(),
         }
     }

@@ -57,6 +57,10 @@ impl Waiters {
     /// How a member waits, as the rules see it. One that was told already waits no more.
     pub fn waiting(&self, room: &RoomId, agent: &AgentId) -> Waiting {
         let places = self.lock();
+        // Asked for every member at every command, and mostly nobody waits.
+        if places.is_empty() {
+            return Waiting::No;
+        }
         let place = places.get(&(room.clone(), agent.clone()));
         place.filter(|place| place.tell.is_some()).map_or(Waiting::No, |place| place.waiting)
     }

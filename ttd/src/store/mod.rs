@@ -6,6 +6,7 @@ pub mod deliveries;
 pub mod events;
 mod filesystem;
 pub mod idempotency;
+pub mod kept;
 mod migrations;
 pub mod notes;
 mod readers;
@@ -90,6 +91,12 @@ impl Store {
         A: FnOnce(&mut T) + Send + 'static,
     {
         self.writer.write(command, after).await
+    }
+
+    /// Grows whenever the tables may hold something else than the commands so far have left there: a command or a
+    /// transaction was rolled back, or another program wrote to the file. For the writer thread.
+    pub fn doubts(&self) -> u64 {
+        self.writer.doubts()
     }
 
     /// Runs a query on a read-only connection, never in the writer's way.

@@ -30,8 +30,57 @@ pub fn not_found(room_id: &RoomId) -> Error {
     Error::new(ErrorCode::RoomNotFound, "there is no such room").detail("room_id", room_id.as_str())
 }
 
-/// Loads a room with its members.
+/// A room as the tables hold it.
+#[derive(Debug)]
+pub struct Stored {
+    pub room: Room,
+    /// When each member was last seen and last waited, as stored; in the room itself stands what is known beyond that.
+    times: Vec<(Timestamp, Option<Timestamp>)>,
+}
+
+impl Stored {
+    /// Adds what is known of the members but not stored.
+    pub fn enliven(&mut self, live: &dyn Live) {
+        for (member, (seen, waited)) in self.room.members.iter_mut().zip(&self.times) {
+            let (room_id, agent_id) = (&self.room.room_id, &member.agent_id);
+            member.liveness = member.anchor.as_ref().map_or(Liveness::Unknown, |anchor| live.liveness(anchor));
+            // What was not written behind when the daemon was killed counts in the member's favour.
+            member.last_seen_at = live.last_seen(agent_id).unwrap_or(*seen + live.doubt()).max(*seen);
+            member.last_wait_at = live.last_wait(room_id, agent_id).or(*waited);
+            member.waiting = live.waiting(room_id, agent_id);
+        }
+    }
+
+    /// The room once `after` was saved over this, if that is certain: not when it was deleted or members came or went.
+    pub fn followed_by(self, mut after: Room, appended: &[i64]) -> Option<Self> {
+        let before = &self.room.members;
+        let same = before.iter().map(|m| &m.agent_id).eq(after.members.iter().map(|m| &m.agent_id));
+        if after.deleted || !same {
+            return None;
+        }
+        let written = |(stored, (before, after)): (&(_, _), (&Member, &Member))| {
+            if worth_writing(before, after) { (after.last_seen_at, after.last_wait_at) } else { *stored }
+        };
+        let times = self.times.iter().zip(before.iter().zip(&after.members)).map(written).collect();
+        for held in [&mut after.pending_handoff, &mut after.current_handoff].into_iter().flatten() {
+            if let HandoffAt::Draft(index) = held.at {
+                held.at = HandoffAt::Stored(*appended.get(index)?);
+            }
+        }
+        after.events.clear();
+        Some(Self { room: after, times })
+    }
+}
+
+/// Loads a room with its members, and what is known of them now.
 pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Result<Room, Error> {
+    let mut stored = stored(connection, room_id, live.policy())?;
+    stored.enliven(live);
+    Ok(stored.room)
+}
+
+/// Loads a room with its members as the tables hold it.
+pub fn stored(connection: &Connection, room_id: &RoomId, policy: &Policy) -> Result<Stored, Error> {
     let mut room = connection
         .prepare_cached(
             "SELECT room_id, canonical_path, state, turn_id, owner, lease_id, lease_expires_at, reserved_for, claim_expires_at,
@@ -39,7 +88,7 @@ pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Resul
                current_handoff_event_seq
              FROM path_rooms WHERE room_id = ?1",
         )
-        .and_then(|mut statement| statement.query_row([room_id.as_str()], |row| room_row(row, live.policy())).optional())
+        .and_then(|mut statement| statement.query_row([room_id.as_str()], |row| room_row(row, policy)).optional())
         .map_err(query_failed)?
         .ok_or_else(|| not_found(room_id))?;
     let (pending, current) = room.1;
@@ -52,10 +101,10 @@ pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Resul
              FROM room_members WHERE room_id = ?1 ORDER BY ordinal",
         )
         .map_err(query_failed)?;
-    let members =
-        statement.query_map([room_id.as_str()], |row| member_row(row, room_id, live)).map_err(query_failed)?;
+    let members = statement.query_map([room_id.as_str()], member_row).map_err(query_failed)?;
     room.0.members = members.collect::<Result<_, _>>().map_err(query_failed)?;
-    Ok(room.0)
+    let times = room.0.members.iter().map(|m| (m.last_seen_at, m.last_wait_at)).collect();
+    Ok(Stored { room: room.0, times })
 }
 
 type HandoffSeqs = (Option<i64>, Option<i64>);
@@ -87,7 +136,8 @@ fn room_row(row: &Row<'_>, policy: &Policy) -> rusqlite::Result<(Room, HandoffSe
     Ok((room, (row.get(14)?, row.get(15)?)))
 }
 
-fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Result<Member> {
+/// A member as stored; whether it lives and waits is not.
+fn member_row(row: &Row<'_>) -> rusqlite::Result<Member> {
     let agent_id = AgentId::trusted(row.get::<_, String>(0)?);
     let (host, pid, started): (Option<String>, Option<u32>, Option<String>) = (row.get(7)?, row.get(8)?, row.get(9)?);
     let anchor = pid.map(|pid| Anchor {
@@ -95,7 +145,6 @@ fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Res
         pid,
         process_started_at: started.unwrap_or_default(),
     });
-    let stored_seen = time(row, 11)?.unwrap_or(Timestamp::from_millis(0));
     let name: Option<String> = row.get(3)?;
     Ok(Member {
         ordinal: row.get(1)?,
@@ -104,14 +153,13 @@ fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Res
         harness: row.get(4)?,
         session_id: row.get(5)?,
         found_by: row.get(6)?,
-        liveness: anchor.as_ref().map_or(Liveness::Unknown, |anchor| live.liveness(anchor)),
+        liveness: Liveness::Unknown,
         anchor,
         joined_at: time(row, 10)?.unwrap_or(Timestamp::from_millis(0)),
-        // What was not written behind when the daemon was killed counts in the member's favour.
-        last_seen_at: live.last_seen(&agent_id).unwrap_or(stored_seen + live.doubt()).max(stored_seen),
-        last_wait_at: live.last_wait(room_id, &agent_id).or(time(row, 12)?),
+        last_seen_at: time(row, 11)?.unwrap_or(Timestamp::from_millis(0)),
+        last_wait_at: time(row, 12)?,
         last_held_turn: row.get(13)?,
-        waiting: live.waiting(room_id, &agent_id),
+        waiting: Waiting::No,
         agent_id,
     })
 }
@@ -157,15 +205,78 @@ pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestam
     Ok(appended)
 }
 
+/// Whether anything lasting changed. Named field by field, so that a new one is decided on and nothing is copied.
 fn worth_writing(before: &Member, after: &Member) -> bool {
-    let lasting = |m: &Member| Member {
-        last_seen_at: Timestamp::from_millis(0),
-        last_wait_at: None,
-        waiting: Waiting::No,
-        liveness: Liveness::Unknown,
-        ..m.clone()
+    let lasting = |m: &Member| {
+        let Member {
+            agent_id: _,
+            ordinal,
+            status,
+            display_name: _,
+            harness: _,
+            session_id: _,
+            found_by: _,
+            anchor: _,
+            liveness: _,
+            joined_at,
+            last_seen_at: _,
+            last_wait_at: _,
+            last_held_turn,
+            waiting: _,
+        } = m;
+        (*ordinal, *status, *joined_at, *last_held_turn)
     };
-    lasting(before) != lasting(after)
+    let names = |a: &Member, b: &Member| {
+        a.agent_id == b.agent_id
+            && a.display_name == b.display_name
+            && a.harness == b.harness
+            && a.session_id == b.session_id
+            && a.found_by == b.found_by
+            && a.anchor == b.anchor
+    };
+    lasting(before) != lasting(after) || !names(before, after)
+}
+
+/// Whether the row of the room itself stays as it is.
+fn same_row(before: &Room, after: &Room) -> bool {
+    let Room {
+        room_id,
+        canonical_path,
+        state,
+        turn_id,
+        owner,
+        lease_id,
+        lease_expires_at,
+        reserved_for,
+        claim_expires_at,
+        reservation_expired,
+        pending_handoff,
+        current_handoff,
+        released_by,
+        released_at,
+        sequence_index,
+        members: _,
+        policy,
+        events: _,
+        deleted,
+    } = after;
+    before.room_id == *room_id
+        && before.canonical_path == *canonical_path
+        && before.state == *state
+        && before.turn_id == *turn_id
+        && before.owner == *owner
+        && before.lease_id == *lease_id
+        && before.lease_expires_at == *lease_expires_at
+        && before.reserved_for == *reserved_for
+        && before.claim_expires_at == *claim_expires_at
+        && before.reservation_expired == *reservation_expired
+        && before.pending_handoff == *pending_handoff
+        && before.current_handoff == *current_handoff
+        && before.released_by == *released_by
+        && before.released_at == *released_at
+        && before.sequence_index == *sequence_index
+        && before.policy == *policy
+        && before.deleted == *deleted
 }
 
 fn save_room(
@@ -175,8 +286,7 @@ fn save_room(
     appended: &[Event],
     wall: Timestamp,
 ) -> Result<(), Error> {
-    let row = |room: &Room| Room { members: Vec::new(), events: Vec::new(), ..room.clone() };
-    if after.events.is_empty() && row(before) == row(after) {
+    if after.events.is_empty() && same_row(before, after) {
         return Ok(());
     }
     let seq = |held: &Option<HeldHandoff>| {

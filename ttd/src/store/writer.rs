@@ -2,8 +2,9 @@
 //! one transaction, commits once, and only then answers. So load makes a commit cheaper for each, not slower.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -19,6 +20,7 @@ const MAX_BATCH: usize = 512;
 pub(super) struct Writer {
     queue: Mutex<Option<Sender<Box<dyn Command>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    doubts: Arc<AtomicU64>,
 }
 
 /// One queued command: run inside the transaction, answered after it.
@@ -72,8 +74,15 @@ fn failed() -> Error {
 impl Writer {
     pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
         let (queue, commands) = channel();
-        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || serve(connection, &commands))?;
-        Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
+        let doubts = Arc::new(AtomicU64::new(0));
+        let counter = doubts.clone();
+        let thread =
+            std::thread::Builder::new().name("writer".into()).spawn(move || serve(connection, &commands, &counter))?;
+        Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)), doubts })
+    }
+
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     pub(super) async fn write<T, F, A>(&self, command: F, after: A) -> Result<T, Error>
@@ -108,12 +117,14 @@ fn closed() -> Error {
     Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping").hint("try again")
 }
 
-fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>) {
+fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>, doubts: &AtomicU64) {
+    let mut seen = None;
     while let Ok(first) = commands.recv() {
         let mut batch = vec![first];
         batch.extend(commands.try_iter().take(MAX_BATCH - 1));
-        let commit = run_batch(&connection, &mut batch);
+        let commit = run_batch(&connection, &mut batch, doubts, &mut seen);
         if let Err(e) = &commit {
+            doubts.fetch_add(1, Ordering::Relaxed);
             tracing::error!(commands = batch.len(), "commit failed: {e}");
         }
         for command in batch {
@@ -126,12 +137,23 @@ fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>) {
     }
 }
 
-fn run_batch(connection: &Connection, batch: &mut [Box<dyn Command>]) -> Result<(), Error> {
+fn run_batch(
+    connection: &Connection,
+    batch: &mut [Box<dyn Command>],
+    doubts: &AtomicU64,
+    seen: &mut Option<i64>,
+) -> Result<(), Error> {
     execute(connection, "BEGIN IMMEDIATE")?;
+    // Changes only when somebody else wrote to the file.
+    let version = connection.prepare_cached("PRAGMA data_version").and_then(|mut s| s.query_row([], |row| row.get(0)));
+    if seen.replace(version.unwrap_or(-1)) != *seen {
+        doubts.fetch_add(1, Ordering::Relaxed);
+    }
     for command in batch {
         execute(connection, "SAVEPOINT command")?;
         if !command.run(connection) && !connection.is_autocommit() {
             execute(connection, "ROLLBACK TO command")?;
+            doubts.fetch_add(1, Ordering::Relaxed);
         }
         // A full disk or an I/O error makes SQLite roll back the whole transaction by itself.
         if connection.is_autocommit() {
