@@ -196,8 +196,10 @@ pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestam
         appended.push(events::append(connection, &after.room_id, draft, wall)?);
     }
     save_room(connection, before, after, &appended, wall)?;
-    for member in &after.members {
-        let known = before.member(&member.agent_id);
+    for (index, member) in after.members.iter().enumerate() {
+        // Nearly always in the same place: searched for only where members came or went.
+        let same_place = before.members.get(index).filter(|known| known.agent_id == member.agent_id);
+        let known = same_place.or_else(|| before.member(&member.agent_id));
         if known.is_none_or(|known| worth_writing(known, member)) {
             save_member(connection, &after.room_id, member).map_err(query_failed)?;
         }
