@@ -7,6 +7,7 @@ mod follow;
 mod handoff;
 mod inbox;
 mod install;
+mod layout;
 mod mcp;
 pub mod output;
 mod render;
@@ -157,25 +158,27 @@ pub fn command_line() -> clap::Command {
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    let env = Environment::of_this_process();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&error, env),
     };
     let format = match (cli.json, cli.text) {
         (true, _) => Some(Format::Json),
         (_, true) => Some(Format::Text),
         _ => None,
     };
-    let mut settings = match Settings::from_environment(Environment::of_this_process()) {
+    let mut settings = match Settings::from_environment(env.clone()) {
         Ok(settings) => settings,
-        Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e)),
+        Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e), &env),
     };
     settings.autostart &= !cli.no_autostart;
     let context = Context { settings, format };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            return fail(context.output().format, &Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string())));
+            let failure = Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string()));
+            return fail(context.output().format, &failure, &env);
         }
     };
     let done = runtime.block_on(run(&context, cli.command));
@@ -183,7 +186,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => fail(context.output().format, &failure),
+        Err(failure) => fail(context.output().format, &failure, &env),
     }
 }
 
@@ -218,8 +221,8 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
 }
 
 /// Wrong usage, and the two things that only look like it: help and the version.
-fn usage(error: &clap::Error) -> ExitCode {
-    let signals = Settings::from_environment(Environment::of_this_process()).map(|settings| settings.signals);
+fn usage(error: &clap::Error, env: Environment) -> ExitCode {
+    let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
     let agent = signals.is_ok_and(|signals| signals.suggest_agent());
     let json = agent || std::env::args_os().any(|arg| arg == "--json");
     if !error.use_stderr() || !json {
@@ -234,7 +237,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if !hint.is_empty() {
         refusal = refusal.hint(hint.join("; "));
     }
-    output::complain(Format::Json, &refusal);
+    output::complain(Format::Json, &refusal, &env);
     ExitCode::from(2)
 }
 
@@ -243,7 +246,7 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
     tt_proto::time::parse_duration(text).ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s".to_owned())
 }
 
-fn fail(format: Format, failure: &Failure) -> ExitCode {
+fn fail(format: Format, failure: &Failure, env: &Environment) -> ExitCode {
     let (error, code) = match failure {
         Failure::Refused(e) => (e, 3),
         Failure::NoDaemon(e) => (e, 4),
@@ -252,6 +255,6 @@ fn fail(format: Format, failure: &Failure) -> ExitCode {
         Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Failure::Output(_) => return ExitCode::FAILURE,
     };
-    output::complain(format, error);
+    output::complain(format, error, env);
     ExitCode::from(code)
 }

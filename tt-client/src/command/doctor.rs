@@ -146,15 +146,17 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
 }
 
 fn text(report: &Report, style: &Style) -> String {
+    let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let line = |check: &Check| {
         let mark = match check.status {
             Verdict::Ok => style.dim("ok     "),
-            Verdict::Warning => style.warn("warning"),
-            Verdict::Failed => style.warn("failed "),
+            Verdict::Warning | Verdict::Failed => {
+                style.warn(if check.status == Verdict::Failed { "failed " } else { "warning" })
+            }
         };
-        let remedy =
-            check.remedy.as_ref().map(|r| format!("\n                     {}", harmless(r))).unwrap_or_default();
-        format!("{mark}  {:<10}  {}{remedy}\n", check.name, harmless(&check.finding))
+        let found = style.row(&format!("{mark}  {:<width$}  ", check.name), &harmless(&check.finding));
+        let remedy = check.remedy.as_ref().map(|r| style.row(&" ".repeat(width + 11), &harmless(r)));
+        found + &remedy.unwrap_or_default()
     };
     report.checks.iter().map(line).collect()
 }

@@ -5,7 +5,6 @@ use tt_proto::turn::Relinquished;
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
 
 use crate::handoff::HandoffArgs;
-use crate::output::harmless;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
@@ -42,7 +41,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             rpc.release_stick(room.clone(), lease.clone(), turn, handoff.clone(), key.clone()).await
         })
         .await?;
-    show(&workspace, &released, turn)
+    show(&mut workspace, &released, turn).await
 }
 
 pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Failure> {
@@ -56,7 +55,7 @@ pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Fa
             rpc.pass_stick(room.clone(), lease.clone(), turn, to.clone(), handoff.clone(), key.clone()).await
         })
         .await?;
-    show(&workspace, &passed, turn)
+    show(&mut workspace, &passed, turn).await
 }
 
 /// The caller's turn, as the daemon keeps it for the holder.
@@ -76,9 +75,10 @@ pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Fa
     }
 }
 
-fn show(workspace: &Workspace, answer: &Relinquished, turn: i64) -> Result<(), Failure> {
+async fn show(workspace: &mut Workspace, answer: &Relinquished, turn: i64) -> Result<(), Failure> {
+    let names = workspace.names().await.unwrap_or_default();
     Ok(workspace.output.answer(answer, |answer, _| match &answer.reserved_for {
-        Some(agent) => format!("turn {turn} is over; {} has the stick next", harmless(agent.as_str())),
+        Some(agent) => format!("turn {turn} is over; {} has the stick next", names.get(agent)),
         None => format!("turn {turn} is over; the handoff waits for whoever comes next"),
     })?)
 }

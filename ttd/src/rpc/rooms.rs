@@ -132,6 +132,11 @@ impl RoomApiServer for RoomMethods {
                 room: view::room(room, &viewer, updated_at, &clock),
                 members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
                 queue: fairness::queue(room).into_iter().map(|m| m.agent_id.clone()).collect(),
+                turn_started_at: match room.owner {
+                    Some(_) => events::turn_started_at(connection, &room.room_id, room.turn_id)?,
+                    None => None,
+                },
+                handoff_from: room.pending_handoff.as_ref().or(room.current_handoff.as_ref()).map(|h| h.from.clone()),
                 pending_handoff: room.pending_handoff.as_ref().map(|held| held.handoff.clone()),
                 current_handoff: room.current_handoff.as_ref().map(|held| held.handoff.clone()),
                 takeover: view::takeover(room, &clock),
@@ -195,8 +200,11 @@ fn checked_name(name: &str) -> Result<String, Error> {
 impl RoomMethods {
     /// Looks at the disk around a path: a file means its directory, and symlinks are resolved.
     async fn place(&self, call: &Call, path: &str) -> Result<PathFacts, Error> {
-        let invalid = |what: String| {
-            Error::new(ErrorCode::InvalidInput, what).hint("give the path of an existing directory or file")
+        let typed = path.to_owned();
+        let invalid = move |what: String| {
+            Error::new(ErrorCode::InvalidInput, what)
+                .hint("give the path of an existing directory or file")
+                .detail("path", typed.as_str())
         };
         if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
             return Err(invalid("that is not a usable path".into()));
