@@ -254,3 +254,46 @@ fn names_and_words_of_every_script_keep_their_columns() {
     stage.screen("scripts-msg-recv", "human:alice", &["msg", "recv", "--after", "0"]);
     stage.screen("scripts-list", "human:alice", &["list"]);
 }
+
+#[test]
+fn what_goes_wrong() {
+    let stage = Stage::new(home!());
+    stage.run("claude:1", &["join"]);
+    stage.run("codex:1", &["join"]);
+    stage.run("claude:1", &["try"]);
+    let show = |name: &str, args: &[&str]| stage.screen(name, "codex:1", args);
+    show("error-not-the-holder", &["release", "--status", "done", "--next-action", "go on"]);
+    show("error-no-takeover", &["take", "--reason", "impatience"]);
+    show("error-unknown-member", &["msg", "send", "cluade", "hello"]);
+    show("error-still-there", &["kick", "claude"]);
+    stage.screen("error-empty-handoff", "claude:1", &["release", "--status", "", "--next-action", "go on"]);
+    show("error-no-such-path", &["state", "../shpo"]);
+    show("error-usage", &["relase"]);
+    let elsewhere = || {
+        let mut command = stage.home.tt(&["state"]);
+        command.env("TT_HARNESS_AGENT_ID", "human:alice").arg("--text");
+        command
+    };
+    screen("error-no-room", &stage.home, elsewhere);
+    let silent = home!();
+    screen("error-no-daemon", &silent, || silent.tt(&["state", "--no-autostart"]));
+}
+
+#[test]
+fn the_doctor() {
+    let stage = Stage::new(home!());
+    let bin = stage.home.path().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(stage.home.tt_path(), bin.join("tt")).unwrap();
+    std::os::unix::fs::symlink(stage.home.ttd_path(), bin.join("ttd")).unwrap();
+    for dir in [".claude", ".codex"] {
+        std::fs::create_dir_all(stage.home.path().join(dir)).unwrap();
+    }
+    stage.run("human:alice", &["install", "codex"]);
+    std::fs::write(stage.home.path().join(".agents/skills/talking-stick/SKILL.md"), "an older one").unwrap();
+    screen("doctor", &stage.home, || {
+        let mut command = stage.tt("human:alice", &["doctor", "--text"]);
+        command.env("PATH", &bin).env("TALKING_STICK_DAEMON", bin.join("ttd"));
+        command
+    });
+}

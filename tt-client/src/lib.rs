@@ -9,6 +9,7 @@ mod inbox;
 mod install;
 mod layout;
 mod mcp;
+mod nearby;
 pub mod output;
 mod render;
 mod workspace;
@@ -23,7 +24,14 @@ use tt_proto::{Error, ErrorCode};
 
 /// Lets several coding agents and people share one workspace without stepping on each other.
 #[derive(Debug, Parser)]
-#[command(name = "tt", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "tt",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "Example:\n  tt demo"
+)]
 struct Cli {
     /// Answer in JSON, one object on one line (the default for an agent)
     #[arg(long, global = true, conflicts_with = "text")]
@@ -65,31 +73,33 @@ enum Command {
     /// Remove a member that is gone
     Kick(command::kick::Args),
     /// Talk to another member, or to everyone, in the middle of anyone's turn
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
     Msg(command::msg::Args),
     /// Leave, list and resolve remarks
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt notes list")]
     Notes(command::notes::Args),
     /// Show what happened in the room
     Events(command::events::Args),
     /// Show in a word how the stick stands; with --prompt, for a shell prompt
     Status(command::status::Args),
     /// Show the stick in your shell prompt
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt prompt install bash")]
     Prompt(command::prompt::Args),
     /// Show who the daemon takes you for
     Whoami(command::whoami::Args),
     /// Serve an agent's harness over MCP, on standard input and output
+    #[command(after_help = "A harness starts it; to try it by hand:\n\nExample:\n  tt mcp")]
     Mcp,
     /// Start, stop and look at the daemon
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt daemon status")]
     Daemon(command::daemon::Args),
     /// Tell Claude Code, Codex, Gemini CLI and OpenCode about this: the skill and the MCP server
     Install(command::install::Args),
     /// Take that back
+    #[command(after_help = "Example:\n  tt uninstall --all --print")]
     Uninstall(command::install::Args),
     /// Let systemd or launchd run the daemon
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt service install")]
     Service(command::service::Args),
     /// Check what breaks in practice, and say how to mend it
     Doctor(command::doctor::Args),
@@ -181,7 +191,12 @@ pub fn main() -> ExitCode {
             return fail(context.output().format, &failure, &env);
         }
     };
-    let done = runtime.block_on(run(&context, cli.command));
+    let done = runtime.block_on(async {
+        match run(&context, cli.command).await {
+            Err(Failure::Refused(e)) => Err(Failure::Refused(nearby::suggest(&context, e).await)),
+            done => done,
+        }
+    });
     // A thread may still be waiting for a lock; the process does not wait for it.
     runtime.shutdown_background();
     match done {
@@ -224,7 +239,8 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
 fn usage(error: &clap::Error, env: Environment) -> ExitCode {
     let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
     let agent = signals.is_ok_and(|signals| signals.suggest_agent());
-    let json = agent || std::env::args_os().any(|arg| arg == "--json");
+    let typed = |flag: &str| std::env::args_os().any(|arg| arg == flag);
+    let json = typed("--json") || (agent && !typed("--text"));
     if !error.use_stderr() || !json {
         error.exit();
     }

@@ -17,14 +17,19 @@ const STUCK: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
     /// Start it; every other command does so by itself
+    #[command(after_help = "Example:\n  tt daemon start")]
     Start,
     /// Stop it, letting what is under way finish
+    #[command(after_help = "Example:\n  tt daemon stop")]
     Stop,
     /// Stop it, even when it is stuck, and start it again
+    #[command(after_help = "Example:\n  tt daemon restart")]
     Restart,
     /// Show whether it runs, since when, and where its files are
+    #[command(after_help = "Example:\n  tt daemon status --json")]
     Status,
     /// Show the end of its log
+    #[command(after_help = "Example:\n  tt daemon logs -n 20")]
     Logs {
         /// How many lines
         #[arg(short = 'n', long, default_value_t = 50)]

@@ -2,7 +2,7 @@
 
 use tt_proto::api::StickApiClient;
 use tt_proto::turn::Relinquished;
-use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
+use tt_proto::{Error, ErrorCode, LeaseId};
 
 use crate::handoff::HandoffArgs;
 use crate::workspace::{PathArg, Workspace, key};
@@ -65,9 +65,12 @@ pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Fa
     match state.room.lease_id {
         Some(lease) => Ok((lease, turn)),
         None => {
-            let holder = state.room.owner.as_ref().map_or("nobody", AgentId::as_str).to_owned();
-            let message = format!("you do not hold the stick; {holder} does");
+            let (message, hint) = match &state.room.owner {
+                Some(holder) => (format!("you do not hold the stick; {holder} does"), "wait for your turn: tt wait"),
+                None => ("you do not hold the stick; nobody does".into(), "take it first: tt try"),
+            };
             let error = Error::new(ErrorCode::StaleLease, message)
+                .hint(hint)
                 .detail("turn_id", turn)
                 .detail("owner", state.room.owner.map(|o| o.to_string()));
             Err(Failure::Refused(error))
