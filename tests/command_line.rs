@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
 use tt_proto::ErrorCode;
-use tt_tests::{Running, home, process, run};
+use tt_tests::{Lines, Running, home, process, run};
 
 #[test]
 fn exit_codes_tell_usage_refusal_and_no_daemon_apart() {
@@ -104,6 +105,26 @@ fn the_demo_plays_to_its_end_and_leaves_nothing_behind() {
         assert_eq!(process::serving(&scratch), Vec::<u32>::new(), "a daemon was left behind");
     }
     assert!(!home.paths().data_dir.exists(), "the demo has a home of its own");
+}
+
+#[test]
+fn a_demo_that_is_broken_off_leaves_nothing_behind() {
+    let home = home!();
+    // In a pause at the start, and while an agent waits.
+    for (moment, signal) in [("Two agents", Signal::SIGINT), ("tt wait", Signal::SIGTERM)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let demo = Running::writing_to(&mut home.tt(&["demo"]), writer);
+        let lines = Lines::of(reader);
+        while !lines.next().unwrap().contains(moment) {}
+        demo.signal(signal);
+        let scratch = PathBuf::from(format!("/tmp/tt-demo-{}", demo.pid()));
+        let ended = demo.finish();
+        assert!(ended.code == Some(1) && ended.stderr.contains("nothing of it is left"), "{moment}: {ended:?}");
+        assert!(!scratch.exists(), "{moment}");
+        if cfg!(target_os = "linux") {
+            assert_eq!(process::serving(&scratch), Vec::<u32>::new(), "{moment}: a process was left behind");
+        }
+    }
 }
 
 #[test]
