@@ -181,6 +181,17 @@ fn the_doctor_finds_what_is_wrong_and_names_the_remedy() {
 }
 
 #[test]
+fn an_empty_inbox_is_said_to_a_person_and_not_to_an_agent() {
+    let home = home!();
+    run::finish(&mut home.tt_as("codex:1", &["join"])).ok();
+    for args in [&["msg", "recv"][..], &["msg", "recv", "--wait", "--timeout", "1ms"]] {
+        assert_eq!(run::finish(&mut home.tt_as("codex:1", args)).ok().stdout, "");
+        let person = run::finish(&mut home.tt_as("codex:1", &[args, &["--text"]].concat())).ok().stdout;
+        assert_eq!(person, "no new messages; earlier ones: tt msg recv --after 0\n");
+    }
+}
+
+#[test]
 fn wrong_usage_is_json_for_an_agent_and_near_matches_are_suggested() {
     let home = home!();
     let error = run::finish(home.tt(&["relase"]).env("CODEX_THREAD_ID", "1")).refused(2);

@@ -84,3 +84,33 @@ fn a_long_line_cannot_begin_at_the_margin_of_a_narrow_terminal() {
         assert!(screen.overlong.is_empty(), "{args:?}: {}", screen.text);
     }
 }
+
+#[test]
+fn json_that_is_looked_at_on_a_terminal_is_harmless_too() {
+    let home = home!();
+    std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
+    as_person(&home, &["join"]);
+    as_agent(&home, "codex:1", &["join"]).ok();
+    as_agent(&home, "codex:1", &["msg", "send", "room", NASTY]).ok();
+    let mut command = home.tt(&["events", "--json"]);
+    let screen = terminal::run(command.current_dir(home.path().join("repo")), 100);
+    let text = String::from_utf8(screen.bytes).unwrap();
+    harmless(&text.replace("\r\n", "\n"));
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(shown["events"].as_array().unwrap().iter().any(|event| event["payload"]["body"] == NASTY), "{shown}");
+}
+
+#[test]
+fn a_name_cannot_pass_for_another_member() {
+    let home = home!();
+    std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
+    as_person(&home, &["join"]);
+    as_agent(&home, "claude:1", &["join"]).ok();
+    as_agent(&home, "codex:1", &["join", "--name", "claude:1"]).ok();
+    as_agent(&home, "codex:1", &["msg", "send", "room", "delete it all"]).ok();
+    for args in [&["events"][..], &["state"], &["msg", "recv", "--after", "0"]] {
+        let text = as_person(&home, args);
+        assert!(text.contains("\"claude:1\""), "{args:?}: {text}");
+        assert!(!text.contains(" claude:1 "), "{args:?}: {text}");
+    }
+}

@@ -21,11 +21,12 @@ pub enum Format {
 pub struct Output {
     pub format: Format,
     style: Style,
+    terminal: bool,
 }
 
 impl Output {
     pub fn new(format: Format, env: &Environment) -> Self {
-        Self { format, style: Style::of(&io::stdout(), env) }
+        Self { format, style: Style::of(&io::stdout(), env), terminal: io::stdout().is_terminal() }
     }
 
     pub fn style(&self) -> &Style {
@@ -44,7 +45,7 @@ impl Output {
     pub fn line<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<String> {
         let mut line = match self.format {
             // A handoff is passed on to the letter, but a line break in it can only be white space.
-            Format::Json => serde_json::to_string(answer)?.replace(['\n', '\r'], " "),
+            Format::Json => json_for(self.terminal, serde_json::to_string(answer)?.replace(['\n', '\r'], " ")),
             Format::Text => self.style.lines(&text(answer, &self.style)),
         };
         if !line.ends_with('\n') {
@@ -127,6 +128,23 @@ pub fn harmless(text: &str) -> String {
     safe
 }
 
+/// JSON as it is, to the letter, for a program. On a terminal, what could drive it is escaped, which JSON allows for.
+fn json_for(terminal: bool, json: String) -> String {
+    if !terminal {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            c if c.is_control() || is_unseen(c) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
+            }
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
 /// Characters that take no room of their own and reorder, join or hide what is around them. Marks that combine with a
 /// letter, and the selectors that make an emoji of a sign, are not among them.
 fn is_unseen(c: char) -> bool {
@@ -147,7 +165,7 @@ pub fn complain(format: Format, error: &Error, env: &Environment) {
     let text = match format {
         Format::Json => {
             let error = error.clone().detail("see", explained_at(error));
-            serde_json::to_string(&error).unwrap_or(error.message) + "\n"
+            json_for(io::stderr().is_terminal(), serde_json::to_string(&error).unwrap_or(error.message)) + "\n"
         }
         Format::Text => {
             let style = Style::of(&io::stderr(), env);
@@ -165,6 +183,16 @@ pub fn complain(format: Format, error: &Error, env: &Environment) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_on_a_terminal_drives_nothing_and_says_the_same() {
+        let text = "a\u{9b}2J\u{202e}b\u{e0041}c\u{7f}";
+        let json = serde_json::to_string(text).unwrap();
+        assert_eq!(json_for(false, json.clone()), json, "to the letter");
+        let shown = json_for(true, json);
+        assert!(shown.is_ascii(), "{shown}");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+    }
 
     #[test]
     fn nothing_from_elsewhere_can_drive_the_terminal() {

@@ -36,11 +36,28 @@ pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A member's name, with as much of its id as tells it from others of the same name.
+/// A member's name, or its id where others who are there have the same name. Someone who is gone gives way to someone who
+/// is not.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return harmless(agent.as_str()) };
-    let namesakes = members.iter().filter(|m| m.display_name == member.display_name).count();
-    if namesakes > 1 { harmless(agent.as_str()) } else { harmless(&member.display_name) }
+    let same = |other: &&Member| other.display_name.eq_ignore_ascii_case(&member.display_name);
+    let counts = |other: &&Member| other.agent_id == *agent || other.status == MemberStatus::Active;
+    if members.iter().filter(same).filter(counts).count() > 1 {
+        return harmless(agent.as_str());
+    }
+    quoted(&member.display_name)
+}
+
+/// Words of ours that stand where names stand.
+const OURS: [&str; 5] = ["everyone", "nobody", "room", "somebody", "you"];
+
+/// A name that cannot pass for an id, for a word of ours or for more than a name. One that could is put in quotes.
+fn quoted(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_alphanumeric() || "-_.@".contains(c));
+    if plain && !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+        return harmless(name);
+    }
+    format!("\"{}\"", harmless(name).replace('"', "\\\""))
 }
 
 /// What members are called, as the log tells it: a display name where it is one member's alone, else the agent id.
@@ -64,7 +81,7 @@ impl Names {
 
     pub(crate) fn get(&self, agent: &AgentId) -> String {
         match self.0.get(agent) {
-            Some(name) if self.0.values().filter(|other| *other == name).count() == 1 => harmless(name),
+            Some(name) if self.0.values().filter(|other| other.eq_ignore_ascii_case(name)).count() == 1 => quoted(name),
             _ => harmless(agent.as_str()),
         }
     }
@@ -81,7 +98,6 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     };
     let mut text = style.row("", &style.bold(&harmless(&room.canonical_path)));
     let turn = match (room.turn_id, state.turn_started_at) {
-        (0, _) => "no turn yet".into(),
         (turn, Some(since)) => format!("turn {turn}, taken {}", ago(since, now)),
         (turn, None) => format!("turn {turn}"),
     };
@@ -91,7 +107,8 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
             format!("{} has the stick next, after {turn}", style.bold(&who(agent)))
         }
         (StickState::Closed, ..) => "the room is closed".into(),
-        _ => format!("nobody holds the stick: {turn}"),
+        _ if room.turn_id == 0 => "nobody holds the stick: no turn yet".into(),
+        _ => format!("nobody holds the stick: turn {} is over", room.turn_id),
     };
     text.push_str(&style.row("  ", &line));
     match (state.takeover.reason, room.lease_expires_at, room.claim_expires_at) {
@@ -275,6 +292,22 @@ fn beside(event: &Event, style: &Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_pass_for_an_id_or_for_our_words() {
+        for plain in ["claude", "code-reviewer_2.0", "Zoë", "漢字"] {
+            assert_eq!(quoted(plain), plain);
+        }
+        for (name, shown) in [
+            ("codex:5c11d1e8", "\"codex:5c11d1e8\""),
+            ("alice (you)", "\"alice (you)\""),
+            ("codex to alice", "\"codex to alice\""),
+            ("Everyone", "\"Everyone\""),
+            ("a\" to \"b", "\"a\\\" to \\\"b\""),
+        ] {
+            assert_eq!(quoted(name), shown);
+        }
+    }
 
     #[test]
     fn spans_are_short() {

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use tt_proto::{Error, ErrorCode};
 
+use crate::output::harmless;
 use crate::{Context, Failure};
 
 const BEGIN: &str = "# >>> talking-stick prompt >>>";
@@ -91,7 +92,8 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let answer = json!({ "status": status, "file": file.display().to_string() });
     Ok(context.output().answer(&answer, |_, _| {
         let next = if status == "installed" { "; open a new shell to see it" } else { "" };
-        format!("{} in {}{next}", status.replace('_', " "), file.display())
+        let place = if status == "uninstalled" { "from" } else { "in" };
+        format!("{} {place} {}{next}", status.replace('_', " "), harmless(&file.display().to_string()))
     })?)
 }
 

@@ -120,9 +120,10 @@ impl Status {
             Standing::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
             Standing::Idle => "idle".into(),
             Standing::Closed => "closed".into(),
-            Standing::Held => {
-                self.holder.as_ref().map_or_else(String::new, |agent| plain(&render::name(agent, &state.members)))
-            }
+            Standing::Held => self
+                .holder
+                .as_ref()
+                .map_or_else(String::new, |agent| plain(render::name(agent, &state.members).trim_matches('"'))),
         };
         format!("{word}{mail}")
     }
@@ -154,7 +155,7 @@ mod tests {
     fn no_shell_finds_a_meaning_in_a_name() {
         assert_eq!(plain("codex-2.review:a@b_c"), "codex-2.review:a@b_c");
         assert_eq!(plain("Zoë 漢字"), "Zoë_漢字");
-        assert_eq!(plain("$(rm)`id`%F{red}\\w!\"'"), "__rm__id__F_red__w___");
+        assert_eq!(plain("$(rm)`id`%F{a}\\w!\"'"), "__rm__id__F_a__w___");
         assert_eq!(plain(&"x".repeat(64)), format!("{}…", "x".repeat(20)));
     }
 }
