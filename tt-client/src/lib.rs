@@ -22,25 +22,27 @@ use output::{Format, Output};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
+/// Where the help lists what every command takes, apart from what is the command's own.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Lets several coding agents and people share one workspace without stepping on each other.
 #[derive(Debug, Parser)]
 #[command(
     name = "tt",
     version,
-    propagate_version = true,
     arg_required_else_help = true,
     max_term_width = 100,
     after_help = "Example:\n  tt demo"
 )]
 struct Cli {
     /// Answer in JSON, one object on one line (the default for an agent)
-    #[arg(long, global = true, conflicts_with = "text")]
+    #[arg(long, global = true, conflicts_with = "text", help_heading = EVERYWHERE)]
     json: bool,
     /// Answer in text (the default for a person)
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     text: bool,
     /// Do not start the daemon when there is none
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     no_autostart: bool,
     #[command(subcommand)]
     command: Command,

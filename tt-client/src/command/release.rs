@@ -9,10 +9,8 @@ use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tt release --status \"parser done, tests green\" --next-action \"review src/parse.rs\" \
-                        --artifact src/parse.rs=review"
-)]
+#[command(after_help = "Example:\n  tt release --status \"parser done\" --next-action \"review src/parse.rs\" \
+                        --artifact src/parse.rs=review")]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
