@@ -11,6 +11,7 @@ fn word() -> impl Strategy<Value = String> {
         "join",
         "leave",
         "list",
+        "doctor",
         "state",
         "wait",
         "try",

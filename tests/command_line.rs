@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use tt_tests::{Running, home, process, run};
+use nix::sys::signal::Signal;
+use tt_proto::ErrorCode;
+use tt_tests::{Lines, Running, home, process, run};
 
 #[test]
 fn exit_codes_tell_usage_refusal_and_no_daemon_apart() {
@@ -106,6 +108,26 @@ fn the_demo_plays_to_its_end_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_demo_that_is_broken_off_leaves_nothing_behind() {
+    let home = home!();
+    // In a pause at the start, and while an agent waits.
+    for (moment, signal) in [("Two agents", Signal::SIGINT), ("tt wait", Signal::SIGTERM)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let demo = Running::writing_to(&mut home.tt(&["demo"]), writer);
+        let lines = Lines::of(reader);
+        while !lines.next().unwrap().contains(moment) {}
+        demo.signal(signal);
+        let scratch = PathBuf::from(format!("/tmp/tt-demo-{}", demo.pid()));
+        let ended = demo.finish();
+        assert!(ended.code == Some(1) && ended.stderr.contains("nothing of it is left"), "{moment}: {ended:?}");
+        assert!(!scratch.exists(), "{moment}");
+        if cfg!(target_os = "linux") {
+            assert_eq!(process::serving(&scratch), Vec::<u32>::new(), "{moment}: a process was left behind");
+        }
+    }
+}
+
+#[test]
 fn the_prompt_is_silent_without_a_daemon_and_short_with_one() {
     let home = home!();
     std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
@@ -131,6 +153,12 @@ fn the_prompt_is_installed_once_and_taken_away_without_a_trace() {
     assert_eq!(std::fs::read_to_string(&bashrc).unwrap(), once);
     home.run(&["prompt", "uninstall", "bash"]).ok();
     assert_eq!(std::fs::read_to_string(&bashrc).unwrap(), "alias ll='ls -l'\n");
+    for kept in ["", "no end", "caf\u{e9}\n\n"] {
+        std::fs::write(&bashrc, kept).unwrap();
+        home.run(&["prompt", "install", "bash"]).ok();
+        home.run(&["prompt", "uninstall", "bash"]).ok();
+        assert_eq!(std::fs::read_to_string(&bashrc).unwrap(), kept, "to the byte");
+    }
     home.run(&["prompt", "install", "fish"]).ok();
     home.run(&["prompt", "uninstall", "fish"]).ok();
     assert!(!home.path().join(".config/fish/conf.d/talking-stick.fish").exists());
@@ -153,6 +181,17 @@ fn the_doctor_finds_what_is_wrong_and_names_the_remedy() {
 }
 
 #[test]
+fn an_empty_inbox_is_said_to_a_person_and_not_to_an_agent() {
+    let home = home!();
+    run::finish(&mut home.tt_as("codex:1", &["join"])).ok();
+    for args in [&["msg", "recv"][..], &["msg", "recv", "--wait", "--timeout", "1ms"]] {
+        assert_eq!(run::finish(&mut home.tt_as("codex:1", args)).ok().stdout, "");
+        let person = run::finish(&mut home.tt_as("codex:1", &[args, &["--text"]].concat())).ok().stdout;
+        assert_eq!(person, "no new messages; earlier ones: tt msg recv --after 0\n");
+    }
+}
+
+#[test]
 fn wrong_usage_is_json_for_an_agent_and_near_matches_are_suggested() {
     let home = home!();
     let error = run::finish(home.tt(&["relase"]).env("CODEX_THREAD_ID", "1")).refused(2);
@@ -162,14 +201,203 @@ fn wrong_usage_is_json_for_an_agent_and_near_matches_are_suggested() {
     assert!(person.code == Some(2) && person.stderr.contains("release"), "{person:?}");
 }
 
+/// Every command of the tree, the groups included, by the words that call it.
+fn all_commands() -> Vec<(Vec<String>, clap::Command)> {
+    fn below(words: &[String], command: &clap::Command, all: &mut Vec<(Vec<String>, clap::Command)>) {
+        all.push((words.to_vec(), command.clone()));
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            below(&[words, &[sub.get_name().to_owned()]].concat(), sub, all);
+        }
+    }
+    let mut all = Vec::new();
+    below(&["tt".to_owned()], &tt_client::command_line(), &mut all);
+    all
+}
+
+#[test]
+fn every_command_has_an_example_that_it_understands() {
+    let home = home!();
+    let all = all_commands();
+    assert!(all.len() > 35, "{}", all.len());
+    for (words, command) in all {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let (_, examples) = help.split_once("Example").unwrap_or_else(|| panic!("{words:?} has no example"));
+        let called = words.join(" ");
+        let mut understood = 0;
+        for line in examples.lines().map(str::trim).filter(|line| line.starts_with("tt ")) {
+            // What the shell makes of it, up to where another command begins.
+            let line = line.split(" > ").next().unwrap().split(" && ").next().unwrap();
+            let typed =
+                run::finish(home.command("/bin/sh").args(["-c", &format!("printf '%s\\n' {line}")])).ok().stdout;
+            assert!(line.starts_with(&called), "{called}: its example is another command's: {line}");
+            let parsed = tt_client::command_line().try_get_matches_from(typed.lines());
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+            understood += 1;
+        }
+        assert!(understood > 0, "{called} has no example that can be typed: {help}");
+    }
+}
+
+#[test]
+fn every_error_is_explained_where_it_says_it_is() {
+    let page = include_str!("../docs/troubleshooting.md");
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    for code in ErrorCode::ALL {
+        let section = page.split(&format!("### {code}\n")).nth(1).unwrap_or_else(|| panic!("{code} is not explained"));
+        assert!(section.trim_start().lines().next().is_some_and(|line| line.len() > 10), "{code} is not explained");
+    }
+    assert_eq!(sections.len(), ErrorCode::ALL.len(), "a section is about no code: {sections:?}");
+    let home = home!();
+    let error = home.run(&["--json", "--no-autostart", "whoami"]).refused(4);
+    assert_eq!(error["see"], "docs/troubleshooting.md#daemon_unreachable");
+    home.run(&["--no-autostart", "whoami"]).refused_in_text(4, "docs/troubleshooting.md#daemon_unreachable");
+}
+
+#[test]
+fn a_room_that_may_have_been_meant_is_named() {
+    let home = home!();
+    let dir = |path: &str| {
+        let dir = home.path().join(path);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir.canonicalize().unwrap().display().to_string()
+    };
+    let (shop, api, other) = (dir("work/shop"), dir("work/shop/api"), dir("other"));
+    home.run(&["join", &shop, "--force-new"]).ok();
+    let look = |path: &str| home.run(&["state", path, "--json"]).refused(3);
+    let above = look(&dir("work"));
+    assert_eq!((above["error"].as_str(), &above["near_matches"][0]), (Some("room_not_found"), &shop.clone().into()));
+    let slip = look(&shop.replace("shop", "shpo"));
+    assert_eq!((slip["error"].as_str(), &slip["near_matches"][0]), (Some("invalid_input"), &shop.clone().into()));
+    let beside = look(&dir("work/shops"));
+    assert!(beside["hint"].as_str().unwrap().contains(&shop), "{beside}");
+    let far = look(&other);
+    assert!(far["message"].as_str().unwrap().contains(&other) && far["near_matches"].is_null(), "{far}");
+    home.run(&["state", &api]).ok();
+    home.run(&["daemon", "stop"]).ok();
+    home.run(&["state", &other, "--json", "--no-autostart"]).refused(4);
+}
+
+#[test]
+fn a_mistyped_member_is_suggested_whatever_it_is_typed_for() {
+    let home = home!();
+    let shop = home.workspace();
+    run::finish(&mut home.tt_as("claude:1", &["join"])).ok();
+    run::finish(&mut home.tt_as("codex:1", &["join"])).ok();
+    run::finish(&mut home.tt_as("claude:1", &["try"])).ok();
+    let handoff = ["--status", "done", "--next-action", "go on"];
+    let pass = [&["pass", "cdoex"][..], &handoff].concat();
+    for (typed, code) in [
+        (&["msg", "send", "cdoex", "hello"][..], "unknown_recipient"),
+        (&["kick", "cdoex"], "unknown_target"),
+        (&["events", "--from", "cdoex"], "unknown_recipient"),
+        (&["msg", "recv", "--from", "cdoex"], "unknown_recipient"),
+        (&pass, "unknown_recipient"),
+    ] {
+        let error = run::finish(home.tt_as("claude:1", typed).current_dir(&shop)).refused(3);
+        assert_eq!(error["error"], code, "{typed:?}");
+        assert_eq!(error["near_matches"][0], "codex:1", "{typed:?}: {error}");
+    }
+}
+
 #[test]
 fn completions_and_manual_pages_cover_every_command() {
     let home = home!();
-    let script = home.run(&["completions", "bash"]).ok().stdout;
-    for command in tt_client::command_line().get_subcommands() {
-        assert!(script.contains(command.get_name()), "{}", command.get_name());
-        assert!(command.get_about().is_some(), "{} says nothing of itself", command.get_name());
+    let scripts = ["bash", "zsh", "fish"].map(|shell| (shell, home.run(&["completions", shell]).ok().stdout));
+    for (words, command) in all_commands() {
+        assert!(command.get_about().is_some(), "{words:?} says nothing of itself");
+        for (shell, script) in &scripts {
+            assert!(script.contains(command.get_name()), "{shell}: {words:?}");
+        }
     }
+    for (shell, script) in &scripts {
+        let file = home.path().join(shell);
+        std::fs::write(&file, script).unwrap();
+        match home.command(shell).arg("-n").arg(&file).output() {
+            Ok(read) => assert!(read.status.success(), "{shell} cannot read its completions: {read:?}"),
+            Err(e) => tt_tests::not_run(&format!("{shell} reads its completions"), &e.to_string()),
+        }
+    }
+    let pages = home.path().join("man");
+    std::fs::create_dir(&pages).unwrap();
+    clap_mangen::generate_to(tt_client::command_line(), &pages).unwrap();
+    for (words, _) in all_commands() {
+        assert!(pages.join(format!("{}.1", words.join("-"))).is_file(), "no manual page for {words:?}");
+    }
+}
+
+#[test]
+fn the_doctor_sees_which_harness_was_told_and_which_was_told_otherwise() {
+    let home = home!();
+    let check = |name: &str| {
+        let report = home.run(&["doctor", "--json"]).json();
+        let found = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).cloned();
+        found.map(|check| (check["status"].as_str().unwrap().to_owned(), check.to_string()))
+    };
+    assert_eq!(check("claude"), None);
+    assert!(check("harnesses").is_some_and(|(_, text)| text.contains("none of claude, codex, gemini, opencode")));
+    std::fs::create_dir(home.path().join(".claude")).unwrap();
+    let (status, text) = check("claude").unwrap();
+    assert!(status == "warning" && text.contains("lacks the MCP server and the skill"), "{text}");
+    assert!(text.contains("tt install claude"), "{text}");
+    home.run(&["install", "claude"]).ok();
+    assert_eq!(check("claude").unwrap().0, "ok");
+    let skill = home.path().join(".claude/skills/talking-stick/SKILL.md");
+    std::fs::write(&skill, "an older one").unwrap();
+    let (status, text) = check("claude").unwrap();
+    assert!(status == "warning" && text.contains("has the skill of another version"), "{text}");
+    std::fs::remove_file(&skill).unwrap();
+    let config = home.path().join(".claude.json");
+    let moved = std::fs::read_to_string(&config).unwrap().replace(home.tt_path().to_str().unwrap(), "/elsewhere/tt");
+    std::fs::write(&config, moved).unwrap();
+    let (_, text) = check("claude").unwrap();
+    assert!(text.contains("has the MCP server of another version") && text.contains("lacks the skill"), "{text}");
+    std::fs::write(&config, "{ not json").unwrap();
+    let report = home.run(&["doctor", "--json"]);
+    assert_eq!(report.code, Some(1), "{report:?}");
+    let (status, text) = check("claude").unwrap();
+    assert!(status == "failed" && text.contains("repair the file"), "{text}");
+}
+
+#[test]
+fn the_doctor_sees_whether_agents_can_call_tt() {
+    let home = home!();
+    let bin = home.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let path = |dirs: &str| {
+        let report = run::finish(home.tt(&["doctor", "--json"]).env("PATH", dirs)).json();
+        let found = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "path").cloned().unwrap();
+        (found["status"].as_str().unwrap().to_owned(), found["finding"].as_str().unwrap().to_owned())
+    };
+    let bin_text = bin.to_str().unwrap();
+    assert!(matches!(path(bin_text), (status, finding) if status == "warning" && finding.contains("not on the PATH")));
+    std::os::unix::fs::symlink(home.tt_path(), bin.join("tt")).unwrap();
+    assert_eq!(path(bin_text).0, "ok");
+    home.script("first/tt", "#!/bin/sh\n");
+    let first = format!("{}:{bin_text}", home.path().join("first").display());
+    assert!(matches!(path(&first), (status, finding) if status == "warning" && finding.contains("first/tt")));
+}
+
+#[test]
+fn a_name_in_the_prompt_is_never_a_command() {
+    let home = home!();
+    let shop = home.workspace();
+    let name = "$(touch ran)`touch ran`%F{red}\\w";
+    run::finish(&mut home.tt_as("codex:1", &["join", "--name", name])).ok();
+    run::finish(&mut home.tt_as("codex:1", &["try"])).ok();
+    // A prompt has a few milliseconds and says nothing otherwise; so it is asked until it has something to say.
+    let give_up = std::time::Instant::now() + tt_tests::LIMIT;
+    let piece = loop {
+        let piece = run::finish(home.tt(&["status", "--prompt"]).current_dir(&shop)).ok().stdout;
+        if !piece.is_empty() {
+            break piece;
+        }
+        assert!(std::time::Instant::now() < give_up, "the prompt never says anything");
+    };
+    assert_eq!(piece, "⚑__touch_ran__touch_r… ");
+    let mut shell = home.command("/bin/bash");
+    shell.args(["-c", "PS1=$1; printf %s \"${PS1@P}\"", "bash", &piece]).current_dir(&shop);
+    assert_eq!(run::finish(&mut shell).ok().stdout, piece, "expanded, it says the same");
+    assert!(!shop.join("ran").exists());
 }
 
 #[test]

@@ -133,8 +133,14 @@ pub struct RoomState {
     /// Those who wait for the stick, in the order in which they would be given it.
     #[serde(default)]
     pub queue: Vec<AgentId>,
+    /// When the current turn was granted, while somebody holds it.
+    #[serde(default)]
+    pub turn_started_at: Option<Timestamp>,
     pub pending_handoff: Option<Verbatim>,
     pub current_handoff: Option<Verbatim>,
+    /// Who wrote the handoff that is shown: the pending one, else the current one.
+    #[serde(default)]
+    pub handoff_from: Option<AgentId>,
     pub takeover: Takeover,
     pub cursor_event_seq: i64,
 }

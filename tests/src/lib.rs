@@ -11,6 +11,7 @@ pub mod in_process;
 pub mod member;
 pub mod process;
 pub mod run;
+pub mod terminal;
 pub mod wire;
 
 use std::io::Write;

@@ -1,5 +1,6 @@
 //! Running programs: started, waited for by the event of their exit, and ended when a test is over.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, PipeWriter, Read};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
@@ -90,10 +91,24 @@ impl Running {
         running
     }
 
+    /// Starts the command on a terminal: all it reads and writes is there.
+    #[track_caller]
+    pub fn on_terminal(command: &mut Command, terminal: &File) -> Self {
+        let end = || terminal.try_clone().map_or_else(|e| panic!("no terminal: {e}"), Stdio::from);
+        let running = Self::with_streams(command.stdin(end()), end(), end());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        running
+    }
+
     #[track_caller]
     fn with_stdout(command: &mut Command, stdout: Stdio) -> Self {
+        Self::with_streams(command, stdout, Stdio::piped())
+    }
+
+    #[track_caller]
+    fn with_streams(command: &mut Command, stdout: Stdio, stderr: Stdio) -> Self {
         let shown = format!("{command:?}");
-        command.stdout(stdout).stderr(Stdio::piped());
+        command.stdout(stdout).stderr(stderr);
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
         let (sender, exited) = mpsc::channel();
         let pid = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));

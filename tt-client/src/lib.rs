@@ -7,7 +7,9 @@ mod follow;
 mod handoff;
 mod inbox;
 mod install;
+mod layout;
 mod mcp;
+mod nearby;
 pub mod output;
 mod render;
 mod workspace;
@@ -20,18 +22,27 @@ use output::{Format, Output};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
+/// Where the help lists what every command takes, apart from what is the command's own.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Lets several coding agents and people share one workspace without stepping on each other.
 #[derive(Debug, Parser)]
-#[command(name = "tt", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "tt",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "Example:\n  tt demo"
+)]
 struct Cli {
     /// Answer in JSON, one object on one line (the default for an agent)
-    #[arg(long, global = true, conflicts_with = "text")]
+    #[arg(long, global = true, conflicts_with = "text", help_heading = EVERYWHERE)]
     json: bool,
     /// Answer in text (the default for a person)
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     text: bool,
     /// Do not start the daemon when there is none
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     no_autostart: bool,
     #[command(subcommand)]
     command: Command,
@@ -64,31 +75,33 @@ enum Command {
     /// Remove a member that is gone
     Kick(command::kick::Args),
     /// Talk to another member, or to everyone, in the middle of anyone's turn
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
     Msg(command::msg::Args),
     /// Leave, list and resolve remarks
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt notes list")]
     Notes(command::notes::Args),
     /// Show what happened in the room
     Events(command::events::Args),
     /// Show in a word how the stick stands; with --prompt, for a shell prompt
     Status(command::status::Args),
     /// Show the stick in your shell prompt
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt prompt install bash")]
     Prompt(command::prompt::Args),
     /// Show who the daemon takes you for
     Whoami(command::whoami::Args),
     /// Serve an agent's harness over MCP, on standard input and output
+    #[command(after_help = "A harness starts it; to try it by hand:\n\nExample:\n  tt mcp")]
     Mcp,
     /// Start, stop and look at the daemon
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt daemon status")]
     Daemon(command::daemon::Args),
     /// Tell Claude Code, Codex, Gemini CLI and OpenCode about this: the skill and the MCP server
     Install(command::install::Args),
     /// Take that back
+    #[command(after_help = "Example:\n  tt uninstall --all --print")]
     Uninstall(command::install::Args),
     /// Let systemd or launchd run the daemon
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  tt service install")]
     Service(command::service::Args),
     /// Check what breaks in practice, and say how to mend it
     Doctor(command::doctor::Args),
@@ -167,33 +180,40 @@ pub fn command_line() -> clap::Command {
 
 /// The whole program.
 pub fn main() -> ExitCode {
+    let env = Environment::of_this_process();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&error, env),
     };
     let format = match (cli.json, cli.text) {
         (true, _) => Some(Format::Json),
         (_, true) => Some(Format::Text),
         _ => None,
     };
-    let mut settings = match Settings::from_environment(Environment::of_this_process()) {
+    let mut settings = match Settings::from_environment(env.clone()) {
         Ok(settings) => settings,
-        Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e)),
+        Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e), &env),
     };
     settings.autostart &= !cli.no_autostart;
     let context = Context { settings, format };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            return fail(context.output().format, &Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string())));
+            let failure = Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string()));
+            return fail(context.output().format, &failure, &env);
         }
     };
-    let done = runtime.block_on(run(&context, cli.command));
+    let done = runtime.block_on(async {
+        match run(&context, cli.command).await {
+            Err(Failure::Refused(e)) => Err(Failure::Refused(nearby::suggest(&context, e).await)),
+            done => done,
+        }
+    });
     // A thread may still be waiting for a lock; the process does not wait for it.
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => fail(context.output().format, &failure),
+        Err(failure) => fail(context.output().format, &failure, &env),
     }
 }
 
@@ -228,10 +248,11 @@ async fn run(context: &Context, command: Command) -> Result<(), Failure> {
 }
 
 /// Wrong usage, and the two things that only look like it: help and the version.
-fn usage(error: &clap::Error) -> ExitCode {
-    let signals = Settings::from_environment(Environment::of_this_process()).map(|settings| settings.signals);
+fn usage(error: &clap::Error, env: Environment) -> ExitCode {
+    let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
     let agent = signals.is_ok_and(|signals| signals.suggest_agent());
-    let json = agent || std::env::args_os().any(|arg| arg == "--json");
+    let typed = |flag: &str| std::env::args_os().any(|arg| arg == flag);
+    let json = typed("--json") || (agent && !typed("--text"));
     if !error.use_stderr() || !json {
         error.exit();
     }
@@ -244,7 +265,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if !hint.is_empty() {
         refusal = refusal.hint(hint.join("; "));
     }
-    output::complain(Format::Json, &refusal);
+    output::complain(Format::Json, &refusal, &env);
     ExitCode::from(2)
 }
 
@@ -253,7 +274,7 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
     tt_proto::time::parse_duration(text).ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s".to_owned())
 }
 
-fn fail(format: Format, failure: &Failure) -> ExitCode {
+fn fail(format: Format, failure: &Failure, env: &Environment) -> ExitCode {
     let (error, code) = match failure {
         Failure::Refused(e) => (e, 3),
         Failure::NoDaemon(e) => (e, 4),
@@ -262,6 +283,6 @@ fn fail(format: Format, failure: &Failure) -> ExitCode {
         Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Failure::Output(_) => return ExitCode::FAILURE,
     };
-    output::complain(format, error);
+    output::complain(format, error, env);
     ExitCode::from(code)
 }

@@ -1,10 +1,13 @@
 //! The only place that writes to standard output. An agent gets JSON, one object a line; a person gets text.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use serde::Serialize;
 use tt_proto::Error;
 use tt_proto::paths::Environment;
+
+use crate::layout;
 
 /// How answers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +20,17 @@ pub enum Format {
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     pub format: Format,
-    color: bool,
+    style: Style,
+    terminal: bool,
 }
 
 impl Output {
     pub fn new(format: Format, env: &Environment) -> Self {
-        Self { format, color: io::stdout().is_terminal() && env.get("NO_COLOR").is_none() }
+        Self { format, style: Style::of(&io::stdout(), env), terminal: io::stdout().is_terminal() }
+    }
+
+    pub fn style(&self) -> &Style {
+        &self.style
     }
 
     /// Writes one answer: the object as JSON, or what `text` makes of it.
@@ -37,8 +45,8 @@ impl Output {
     pub fn line<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<String> {
         let mut line = match self.format {
             // A handoff is passed on to the letter, but a line break in it can only be white space.
-            Format::Json => serde_json::to_string(answer)?.replace(['\n', '\r'], " "),
-            Format::Text => text(answer, &Style { color: self.color }),
+            Format::Json => json_for(self.terminal, serde_json::to_string(answer)?.replace(['\n', '\r'], " ")),
+            Format::Text => self.style.lines(&text(answer, &self.style)),
         };
         if !line.ends_with('\n') {
             line.push('\n');
@@ -49,18 +57,50 @@ impl Output {
     /// Writes text that has no JSON form.
     pub fn text(&self, text: impl FnOnce(&Style) -> String) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        out.write_all(text(&Style { color: self.color }).as_bytes())?;
+        out.write_all(text(&self.style).as_bytes())?;
         out.flush()
     }
 }
 
-/// Colours, where there is a terminal that wants them.
+/// Colours, where there is a terminal that wants them, and lines as long as it is wide.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     color: bool,
+    /// None: lines may be as long as they are, because a program reads them.
+    width: Option<usize>,
 }
 
 impl Style {
+    /// What suits this stream. `COLUMNS` overrides the terminal's own word on its width.
+    fn of(stream: &(impl IsTerminal + AsFd), env: &Environment) -> Self {
+        let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+        let asked = env.get_str("COLUMNS").and_then(|columns| columns.parse().ok());
+        Self {
+            color: stream.is_terminal() && env.get("NO_COLOR").is_none(),
+            width: asked.or_else(terminal).filter(|width| *width > 0),
+        }
+    }
+
+    /// The same, with this much less room.
+    pub fn width_within(&self, indentation: usize) -> Option<usize> {
+        self.width.map(|width| width.saturating_sub(indentation).max(1))
+    }
+
+    /// A text after its beginning: what does not fit on the line goes on below the text, not below the beginning.
+    pub fn row(&self, beginning: &str, text: &str) -> String {
+        let row = format!("{beginning}{text}\n");
+        match self.width {
+            Some(width) => layout::wrapped(&row, width, layout::columns(beginning)),
+            None => row,
+        }
+    }
+
+    /// Lines that nobody laid out by hand: what does not fit goes on below, set in a little.
+    pub fn lines(&self, text: &str) -> String {
+        let Some(width) = self.width else { return text.to_owned() };
+        text.split_inclusive('\n').map(|line| layout::wrapped(line, width, layout::indentation(line) + 2)).collect()
+    }
+
     pub fn bold(&self, text: &str) -> String {
         self.paint("1", text)
     }
@@ -81,30 +121,78 @@ impl Style {
 /// Makes text that came from elsewhere safe to show: control characters, and those that reorder or hide text, become
 /// visible escapes.
 pub fn harmless(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if hidden(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
+        if c.is_control() || is_unseen(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
     }
     safe
 }
 
-/// Writes an error to standard error: JSON for an agent, for a person what happened and what to do.
-pub fn complain(format: Format, error: &Error) {
-    let line = match format {
-        Format::Json => serde_json::to_string(error).unwrap_or_else(|_| error.message.clone()),
-        Format::Text => format!("tt: {}\n    {}", harmless(&error.message), harmless(&error.hint)),
+/// JSON as it is, to the letter, for a program. On a terminal, what could drive it is escaped, which JSON allows for.
+fn json_for(terminal: bool, json: String) -> String {
+    if !terminal {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            c if c.is_control() || is_unseen(c) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
+            }
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Characters that take no room of their own and reorder, join or hide what is around them. Marks that combine with a
+/// letter, and the selectors that make an emoji of a sign, are not among them.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0d}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Where an error is explained at length.
+fn explained_at(error: &Error) -> String {
+    format!("docs/troubleshooting.md#{}", error.code)
+}
+
+/// Writes an error to standard error: JSON for an agent; for a person what happened, what to do, and where to read more.
+pub fn complain(format: Format, error: &Error, env: &Environment) {
+    let text = match format {
+        Format::Json => {
+            let error = error.clone().detail("see", explained_at(error));
+            json_for(io::stderr().is_terminal(), serde_json::to_string(&error).unwrap_or(error.message)) + "\n"
+        }
+        Format::Text => {
+            let style = Style::of(&io::stderr(), env);
+            let rows = [
+                style.row(&format!("{} ", style.warn("tt:")), &harmless(&error.message)),
+                style.row("    ", &harmless(&error.hint)),
+                style.row("    ", &style.dim(&format!("see {}", explained_at(error)))),
+            ];
+            rows.concat()
+        }
     };
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_on_a_terminal_drives_nothing_and_says_the_same() {
+        let text = "a\u{9b}2J\u{202e}b\u{e0041}c\u{7f}";
+        let json = serde_json::to_string(text).unwrap();
+        assert_eq!(json_for(false, json.clone()), json, "to the letter");
+        let shown = json_for(true, json);
+        assert!(shown.is_ascii(), "{shown}");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+    }
 
     #[test]
     fn nothing_from_elsewhere_can_drive_the_terminal() {

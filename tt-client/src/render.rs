@@ -6,9 +6,10 @@ use std::time::Duration;
 use tt_proto::event::{Event, EventType, MemberJoined};
 use tt_proto::handoff::{Handoff, Verbatim};
 use tt_proto::message::{DeliveryHint, MessageSent};
-use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, RoomState, StickState};
+use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, RoomState, StickState};
 use tt_proto::{AgentId, Timestamp};
 
+use crate::layout::{columns, padded};
 use crate::output::{Style, harmless};
 
 /// The time of day, for "3m ago".
@@ -30,16 +31,33 @@ pub(crate) fn span(duration: Duration) -> String {
 
 pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     match now.since(at) {
-        short if short < Duration::from_secs(1) => "just now".into(),
+        short if short < Duration::from_secs(60) => "just now".into(),
         long => format!("{} ago", span(long)),
     }
 }
 
-/// A member's name, with as much of its id as tells it from others of the same name.
+/// A member's name, or its id where others who are there have the same name. Someone who is gone gives way to someone who
+/// is not.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return harmless(agent.as_str()) };
-    let namesakes = members.iter().filter(|m| m.display_name == member.display_name).count();
-    if namesakes > 1 { harmless(agent.as_str()) } else { harmless(&member.display_name) }
+    let same = |other: &&Member| other.display_name.eq_ignore_ascii_case(&member.display_name);
+    let counts = |other: &&Member| other.agent_id == *agent || other.status == MemberStatus::Active;
+    if members.iter().filter(same).filter(counts).count() > 1 {
+        return harmless(agent.as_str());
+    }
+    quoted(&member.display_name)
+}
+
+/// Words of ours that stand where names stand.
+const OURS: [&str; 5] = ["everyone", "nobody", "room", "somebody", "you"];
+
+/// A name that cannot pass for an id, for a word of ours or for more than a name. One that could is put in quotes.
+fn quoted(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_alphanumeric() || "-_.@".contains(c));
+    if plain && !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+        return harmless(name);
+    }
+    format!("\"{}\"", harmless(name).replace('"', "\\\""))
 }
 
 /// What members are called, as the log tells it: a display name where it is one member's alone, else the agent id.
@@ -61,13 +79,16 @@ impl Names {
         }
     }
 
-    fn get(&self, agent: &AgentId) -> String {
+    pub(crate) fn get(&self, agent: &AgentId) -> String {
         match self.0.get(agent) {
-            Some(name) if self.0.values().filter(|other| *other == name).count() == 1 => harmless(name),
+            Some(name) if self.0.values().filter(|other| other.eq_ignore_ascii_case(name)).count() == 1 => quoted(name),
             _ => harmless(agent.as_str()),
         }
     }
 }
+
+/// How many who are gone are worth a line each.
+const GONE_SHOWN: usize = 3;
 
 /// The room at a glance.
 pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -> String {
@@ -75,82 +96,151 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     let who = |agent: &AgentId| {
         if agent == me { format!("{} (you)", name(agent, members)) } else { name(agent, members) }
     };
-    let mut text = format!("{}\n", style.bold(&harmless(&room.canonical_path)));
-    let turn = if room.turn_id > 0 { format!("turn {}", room.turn_id) } else { "no turn yet".into() };
-    let line = match (room.state, &room.owner, &room.reserved_for) {
-        (StickState::Owned, Some(owner), _) => format!("{} holds the stick, {turn}", style.bold(&who(owner))),
-        (StickState::Reserved, _, Some(agent)) => format!("reserved for {}, {turn}", style.bold(&who(agent))),
-        (StickState::Closed, ..) => "closed".into(),
-        _ => format!("nobody holds the stick, {turn}"),
+    let mut text = style.row("", &style.bold(&harmless(&room.canonical_path)));
+    let turn = match (room.turn_id, state.turn_started_at) {
+        (turn, Some(since)) => format!("turn {turn}, taken {}", ago(since, now)),
+        (turn, None) => format!("turn {turn}"),
     };
-    text.push_str(&format!("  {line}\n"));
-    if let Some(end) = room.lease_expires_at.or(room.claim_expires_at).filter(|end| *end > now) {
-        text.push_str(&style.dim(&format!("  for {} more without a sign of life\n", span(end.since(now)))));
-    }
-    if let Some(reason) = state.takeover.reason {
-        text.push_str(&format!(
-            "  {}: tt take --reason \"…\"\n",
-            style.warn(&format!("may be taken over ({})", reason.as_str().replace('_', " ")))
-        ));
+    let line = match (room.state, &room.owner, &room.reserved_for) {
+        (StickState::Owned, Some(owner), _) => format!("{} holds the stick: {turn}", style.bold(&who(owner))),
+        (StickState::Reserved, _, Some(agent)) => {
+            format!("{} has the stick next, after {turn}", style.bold(&who(agent)))
+        }
+        (StickState::Closed, ..) => "the room is closed".into(),
+        _ if room.turn_id == 0 => "nobody holds the stick: no turn yet".into(),
+        _ => format!("nobody holds the stick: turn {} is over", room.turn_id),
+    };
+    text.push_str(&style.row("  ", &line));
+    match (state.takeover.reason, room.lease_expires_at, room.claim_expires_at) {
+        (Some(reason), ..) => {
+            let why = format!("may be taken over ({})", reason.as_str().replace('_', " "));
+            text.push_str(&style.row("  ", &format!("{}: tt take --reason \"…\"", style.warn(&why))));
+        }
+        (None, Some(end), _) if end > now => {
+            let left = format!("may be taken over after {} without a sign of life", span(end.since(now)));
+            text.push_str(&style.row("  ", &style.dim(&left)));
+        }
+        (None, None, Some(end)) if end > now => {
+            let left = format!("may be taken over if it is not there in {}", span(end.since(now)));
+            text.push_str(&style.row("  ", &style.dim(&left)));
+        }
+        _ => {}
     }
     if room.derived_state == Some(DerivedState::Dormant) {
-        text.push_str(&style.dim("  nobody is here; join to resume\n"));
+        text.push_str(&style.row("  ", &style.dim("nobody is here; resume with tt join")));
+    } else if !members.iter().any(|member| member.agent_id == *me && member.status == MemberStatus::Active) {
+        text.push_str(&style.row("  ", &style.dim("you are not a member; become one with tt join")));
     }
-    for (title, handoff) in [("asked for", &state.current_handoff), ("waiting to be picked up", &state.pending_handoff)]
-    {
+    let from = state.handoff_from.as_ref().map(|agent| format!(" from {}", who(agent))).unwrap_or_default();
+    for (then, handoff) in [("", &state.current_handoff), (", not picked up yet", &state.pending_handoff)] {
         if let Some(handoff) = handoff {
-            text.push_str(&format!("\n{}\n{}", style.dim(title), self::handoff(handoff, style)));
+            text.push('\n');
+            text.push_str(&style.row("", &style.dim(&format!("handoff{from}{then}"))));
+            text.push_str(&self::handoff(handoff, "  ", style));
         }
     }
     text.push('\n');
-    let width = members.iter().map(|m| who(&m.agent_id).chars().count()).max().unwrap_or(0).clamp(8, 32);
-    for member in members.iter().filter(|m| all || matches!(m.status, MemberStatus::Active)) {
-        let place = state.queue.iter().position(|agent| *agent == member.agent_id);
-        text.push_str(&member_line(member, &format!("{:width$}", who(&member.agent_id)), place, style, now));
-    }
-    let hidden = members.iter().filter(|m| m.status != MemberStatus::Active).count();
-    if !all && hidden > 0 {
-        text.push_str(&style.dim(&format!("  and {hidden} who are gone (--all shows them)\n")));
-    }
+    text.push_str(&table(state, me, &who, style, all));
     text
 }
 
-fn member_line(member: &Member, who: &str, place: Option<usize>, style: &Style, now: Timestamp) -> String {
-    let doing = match (member.status, member.liveness) {
-        (MemberStatus::Active, Liveness::Gone) => style.warn("process ended"),
-        (MemberStatus::Active, _) if place == Some(0) => "waiting, next".into(),
-        (MemberStatus::Active, _) if place.is_some() => format!("waiting, {} before it", place.unwrap_or(0)),
-        (MemberStatus::Active, _) if member.waiting => "parked".into(),
-        (MemberStatus::Active, _) => style.dim(&format!("seen {}", ago(member.last_seen_at, now))),
-        (status, _) => style.dim(&format!("{}, seen {}", status.as_str(), ago(member.last_seen_at, now))),
+/// The members, the way the stick will go: its holder, those who wait in their order, the others who are there, and those
+/// who are gone.
+fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, style: &Style, all: bool) -> String {
+    let (room, now) = (&state.room, now());
+    let place = |member: &Member| state.queue.iter().position(|agent| *agent == member.agent_id);
+    let rank = |member: &Member| match (member.status, place(member)) {
+        _ if room.owner.as_ref() == Some(&member.agent_id) => (0, 0, 0),
+        _ if room.reserved_for.as_ref() == Some(&member.agent_id) => (1, 0, 0),
+        (MemberStatus::Active, Some(place)) => (2, place, 0),
+        (MemberStatus::Active, None) => (3, 0, 0),
+        // The last one seen comes first.
+        _ => (4, 0, -member.last_seen_at.as_millis()),
     };
-    let unread = if member.unread > 0 { format!("  {} unread", member.unread) } else { String::new() };
-    format!("  {who}  {doing}{unread}\n")
-}
-
-/// A handoff, as its reader needs it: what to do first.
-pub(crate) fn handoff(raw: &Verbatim, style: &Style) -> String {
-    let Ok(handoff) = serde_json::from_str::<Handoff>(raw.as_str()) else {
-        return format!("  {}\n", harmless(raw.as_str()));
-    };
-    let mut text = format!("  {} {}\n", style.bold("next:"), harmless(&handoff.next_action));
-    text.push_str(&format!("  {} {}\n", style.dim("status:"), harmless(&handoff.status)));
-    for artifact in &handoff.artifacts {
-        let lines = artifact.lines.map(|[from, to]| format!(":{from}-{to}")).unwrap_or_default();
-        let note = artifact.note.as_ref().map(|note| format!("  {}", harmless(note))).unwrap_or_default();
-        let role =
-            serde_json::to_value(artifact.role).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
-        text.push_str(&format!("  {} {}{lines}{note}\n", style.dim(&format!("{role}:")), harmless(&artifact.path)));
-    }
-    for (title, items) in [("question:", &handoff.open_questions), ("do not:", &handoff.do_not)] {
-        for item in items {
-            text.push_str(&format!("  {} {}\n", style.dim(title), harmless(item)));
+    let mut members: Vec<&Member> = state.members.iter().collect();
+    members.sort_by_key(|member| (rank(member), member.ordinal));
+    let mut gone = 0;
+    let shown: Vec<&Member> = members
+        .into_iter()
+        .filter(|member| {
+            gone += usize::from(member.status == MemberStatus::Gone && rank(member).0 == 4);
+            all || rank(member).0 < 4 || (member.status == MemberStatus::Gone && gone <= GONE_SHOWN)
+        })
+        .collect();
+    let width = shown.iter().map(|m| columns(&who(&m.agent_id))).filter(|width| *width <= 24).max().unwrap_or(8).max(8);
+    let doing: Vec<String> = shown.iter().map(|member| doing(member, room, place(member), style, now)).collect();
+    let doing_width = doing.iter().map(|doing| columns(doing)).max().unwrap_or(0);
+    let mut text = String::new();
+    for (member, doing) in shown.iter().zip(doing) {
+        let what = match member.unread {
+            0 => doing,
+            unread if member.agent_id == *me => {
+                format!("{}  {}", padded(&doing, doing_width), style.warn(&format!("{unread} unread: tt msg recv")))
+            }
+            unread => format!("{}  {unread} unread", padded(&doing, doing_width)),
+        };
+        let who = who(&member.agent_id);
+        if columns(&who) <= width {
+            text.push_str(&style.row(&format!("  {}  ", padded(&who, width)), &what));
+        } else {
+            text.push_str(&style.row("  ", &who));
+            text.push_str(&style.row(&" ".repeat(width + 4), &what));
         }
     }
+    let hidden = state.members.len() - shown.len();
+    if hidden > 0 {
+        text.push_str(&style.row("  ", &style.dim(&format!("and {hidden} more who left or are gone: tt state --all"))));
+    }
     text
 }
 
-/// One event on one line, as a sentence.
+/// What a member does, or since when it does nothing.
+fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now: Timestamp) -> String {
+    let seen = format!("seen {}", ago(member.last_seen_at, now));
+    match (member.status, member.liveness, place) {
+        (MemberStatus::Active, Liveness::Gone, _) => style.warn(&format!("gone, {seen}")),
+        (MemberStatus::Active, ..) if room.owner.as_ref() == Some(&member.agent_id) => "holds the stick".into(),
+        (MemberStatus::Active, ..) if room.reserved_for.as_ref() == Some(&member.agent_id) => "has it next".into(),
+        (MemberStatus::Active, _, Some(0)) => "waiting, next".into(),
+        (MemberStatus::Active, _, Some(before)) => format!("waiting, {before} before it"),
+        (MemberStatus::Active, ..) if member.waiting => "waiting, not for the stick".into(),
+        (MemberStatus::Active, ..) => style.dim(&seen),
+        (status, ..) => style.dim(&format!("{}, {seen}", status.as_str())),
+    }
+}
+
+/// A handoff, as its reader needs it: what to do first. Every line is set in by this much.
+pub(crate) fn handoff(raw: &Verbatim, indentation: &str, style: &Style) -> String {
+    let Ok(handoff) = serde_json::from_str::<Handoff>(raw.as_str()) else {
+        return style.row(indentation, &harmless(raw.as_str()));
+    };
+    let field = |label: &str, text: &str| {
+        // Lines of a text go on below it, so that none can pass for a field of its own.
+        let lines = text.split('\n').enumerate().map(|(number, line)| {
+            let label = if number == 0 { label.to_owned() } else { " ".repeat(columns(label)) };
+            style.row(&format!("{indentation}{label} "), &harmless(line))
+        });
+        lines.collect::<String>()
+    };
+    let mut text = field(&style.bold("next:"), &handoff.next_action);
+    text.push_str(&field(&style.dim("status:"), &handoff.status));
+    for artifact in &handoff.artifacts {
+        let lines = artifact.lines.map(|[from, to]| format!(":{from}-{to}")).unwrap_or_default();
+        let note = artifact.note.as_ref().map(|note| format!("  {note}")).unwrap_or_default();
+        let role =
+            serde_json::to_value(artifact.role).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
+        text.push_str(&field(&style.dim(&format!("{role}:")), &format!("{}{lines}{note}", artifact.path)));
+    }
+    for (label, items) in [("question:", &handoff.open_questions), ("do not:", &handoff.do_not)] {
+        items.iter().for_each(|item| text.push_str(&field(&style.dim(label), item)));
+    }
+    text
+}
+
+/// How far a line of an event's text is set in: below the words, beside the number and the time.
+const BESIDE: usize = 16;
+
+/// One event as a sentence, and what it carries below it.
 pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
     let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| names.get(a));
     let (from, to) = (style.bold(&agent(&event.from_agent_id)), agent(&event.to_agent_id));
@@ -160,22 +250,20 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
         EventType::Claim => format!("{from} has turn {turn}"),
         EventType::Release => format!("{from} released turn {turn}"),
         EventType::Pass => format!("{from} passed turn {turn} to {to}"),
-        EventType::Takeover => format!("{from} took turn {turn} over from {to} ({reason})"),
+        EventType::Takeover => format!("{from} took turn {turn} over from {to} ({})", reason.replacen('_', " ", 1)),
         EventType::Close => format!("{from} closed the room"),
         EventType::Kick if reason.is_empty() => format!("{from} kicked {to}"),
         EventType::Kick => format!("{from} kicked {to} ({reason})"),
         EventType::MessageSent => return message(event, names, style),
         EventType::MemberJoined => format!("{from} {reason}"),
         EventType::MemberLeft => format!("{from} left ({})", reason.replace('_', " ")),
-        EventType::NoteAdded => format!("{from} added a note"),
+        EventType::NoteAdded => format!("{from} added a note: tt notes list"),
         EventType::NoteResolved => format!("{from} resolved a note"),
-        EventType::ReservationExpired => format!("the reservation for {to} ran out"),
+        EventType::ReservationExpired => format!("{to} did not take the stick in time"),
     };
-    let mut text =
-        format!("{} {what}\n", style.dim(&format!("{:>5} {:>9}", event.event_seq, ago(event.created_at, now()))));
+    let mut text = style.row(&beside(event, style), &what);
     if let Some(handoff) = &event.handoff {
-        let inner = self::handoff(handoff, style);
-        inner.lines().for_each(|line| text.push_str(&format!("                {line}\n")));
+        text.push_str(&self::handoff(handoff, &" ".repeat(BESIDE), style));
     }
     text
 }
@@ -188,17 +276,38 @@ fn message(event: &Event, names: &Names, style: &Style) -> String {
     let sent = event.payload.as_ref().and_then(|payload| serde_json::from_str::<MessageSent>(payload.as_str()).ok());
     let (body, hint) = sent.map_or((String::new(), DeliveryHint::Normal), |sent| (sent.body, sent.delivery_hint));
     let loud = if hint == DeliveryHint::Normal { String::new() } else { style.warn(&format!(" [{}]", hint.as_str())) };
-    let when = style.dim(&format!("{:>5} {:>9}", event.event_seq, ago(event.created_at, now())));
-    let mut text = format!("{when} {} {} {to}{loud}\n", style.bold(&from), style.dim("to"));
+    let head = format!("{} {} {to}{loud}", style.bold(&from), style.dim("to"));
+    let mut text = style.row(&beside(event, style), &head);
     for line in body.split('\n') {
-        text.push_str(&format!("                {}\n", harmless(line)));
+        text.push_str(&style.row(&" ".repeat(BESIDE), &harmless(line)));
     }
     text
+}
+
+/// What stands beside an event: its number and how long ago it was.
+fn beside(event: &Event, style: &Style) -> String {
+    style.dim(&format!("{:>5} {:>9} ", event.event_seq, ago(event.created_at, now())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_pass_for_an_id_or_for_our_words() {
+        for plain in ["claude", "code-reviewer_2.0", "Zoë", "漢字"] {
+            assert_eq!(quoted(plain), plain);
+        }
+        for (name, shown) in [
+            ("codex:5c11d1e8", "\"codex:5c11d1e8\""),
+            ("alice (you)", "\"alice (you)\""),
+            ("codex to alice", "\"codex to alice\""),
+            ("Everyone", "\"Everyone\""),
+            ("a\" to \"b", "\"a\\\" to \\\"b\""),
+        ] {
+            assert_eq!(quoted(name), shown);
+        }
+    }
 
     #[test]
     fn spans_are_short() {

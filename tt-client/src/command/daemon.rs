@@ -8,8 +8,8 @@ use tt_proto::api::{DaemonApiClient, DaemonStatus};
 use tt_proto::{Error, ErrorCode};
 
 use crate::connect::{Client, LockState, Settings, Started, lock_state, start, stop};
-use crate::output::Style;
-use crate::{Context, Failure};
+use crate::output::{Style, harmless};
+use crate::{Context, Failure, render};
 
 /// A daemon that takes longer than this to say hello is stuck, and stopping it must not get stuck with it.
 const STUCK: Duration = Duration::from_secs(2);
@@ -17,14 +17,19 @@ const STUCK: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
     /// Start it; every other command does so by itself
+    #[command(after_help = "Example:\n  tt daemon start")]
     Start,
     /// Stop it, letting what is under way finish
+    #[command(after_help = "Example:\n  tt daemon stop")]
     Stop,
     /// Stop it, even when it is stuck, and start it again
+    #[command(after_help = "Example:\n  tt daemon restart")]
     Restart,
     /// Show whether it runs, since when, and where its files are
+    #[command(after_help = "Example:\n  tt daemon status --json")]
     Status,
     /// Show the end of its log
+    #[command(after_help = "Example:\n  tt daemon logs -n 20")]
     Logs {
         /// How many lines
         #[arg(short = 'n', long, default_value_t = 50)]
@@ -93,10 +98,10 @@ fn words(answer: &Value) -> String {
 fn describe(status: &DaemonStatus, style: &Style) -> String {
     let row = |name: &str, value: &str| format!("\n  {} {value}", style.dim(&format!("{name:<9}")));
     let mut text = format!("version {}, pid {}", status.version, status.pid);
-    text.push_str(&row("since", &status.started_at.to_string()));
-    text.push_str(&row("data", &status.data_dir));
-    text.push_str(&row("socket", &status.socket));
-    text.push_str(&row("log", &status.log));
+    text.push_str(&row("started", &render::ago(status.started_at, render::now())));
+    text.push_str(&row("data", &harmless(&status.data_dir)));
+    text.push_str(&row("socket", &harmless(&status.socket)));
+    text.push_str(&row("log", &harmless(&status.log)));
     if status.supervised {
         text.push_str(&row("run by", "a supervisor (systemd, launchd or a terminal)"));
     }
@@ -115,7 +120,7 @@ fn logs(settings: &Settings, lines: usize) -> Result<(), Failure> {
     let all: Vec<&str> = log.lines().collect();
     let mut out = std::io::stdout().lock();
     for line in &all[all.len().saturating_sub(lines)..] {
-        writeln!(out, "{}", crate::output::harmless(line))?;
+        writeln!(out, "{}", harmless(line))?;
     }
     Ok(())
 }

@@ -3,12 +3,17 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tt_proto::{Error, ErrorCode};
 
+use crate::follow::Signals;
 use crate::output::{Output, Style};
 use crate::{Context, Failure};
 
@@ -30,9 +35,25 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
     build_daemon(context)?;
-    let stage = Stage::new(context, args.fast)?;
-    let played = play(&stage);
+    let stage = Arc::new(Stage::new(context, args.fast)?);
+    let mut playing = tokio::task::spawn_blocking({
+        let stage = stage.clone();
+        move || play(&stage)
+    });
+    let played = tokio::select! {
+        played = &mut playing => played.map_err(broken)?,
+        () = signals.any() => {
+            stage.break_off();
+            // What is under way ends by itself; until then it could still start the daemon that is to be stopped.
+            let _ = playing.await;
+            Err(Failure::Other(
+                Error::new(ErrorCode::InvalidInput, "the demo was broken off")
+                    .hint("nothing of it is left; run it again with tt demo"),
+            ))
+        }
+    };
     let ended = stage.tt(&["daemon", "stop"]);
     if args.keep {
         stage.say(|style| style.dim(&format!("\nkept: {}\n", stage.scratch.display())))?;
@@ -66,18 +87,22 @@ fn play(stage: &Stage) -> Result<(), Failure> {
         "tt release --text --status 'migration written, not run' --next-action 'run it on a copy first' \
          --artifact migrations/007.sql=review --do-not 'drop the old column'",
     )?;
-    codex.finish()?;
+    codex.returns("tt wait")?;
     stage.narrate("Now Claude waits, and Codex crashes in the middle of its turn.")?;
     claude.begin("tt wait --no-events --text")?;
     codex.kill()?;
     stage.narrate(
         "Claude knows at once. Nothing moves by itself: it decides to take over, and the old lease is void.",
     )?;
-    claude.finish()?;
+    claude.returns("tt wait")?;
     claude.run("tt take --text --reason 'codex crashed'")?;
     stage.narrate("Everything that happened is in one log.")?;
     stage.show(&["events"])?;
-    stage.say(|style| style.dim("\nThat was a real daemon in a scratch directory; it is gone now. Next: tt join, in a repository of yours.\n"))
+    stage.say(|style| {
+        let end =
+            "That was a real daemon in a scratch directory; it is gone now. Next: tt join, in a repository of yours.";
+        format!("\n{}", style.row("", &style.dim(end)))
+    })
 }
 
 /// `cargo run` builds only the program it runs. Started that way, the daemon may be missing or older than this build.
@@ -94,7 +119,7 @@ fn build_daemon(context: &Context) -> Result<(), Failure> {
     }
     match build.status() {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(Failure::Other(
+        _ => Err(Failure::NoDaemon(
             Error::new(ErrorCode::DaemonUnreachable, "ttd could not be built")
                 .hint("run `cargo build --release --bins`"),
         )),
@@ -102,7 +127,7 @@ fn build_daemon(context: &Context) -> Result<(), Failure> {
 }
 
 fn broken(what: impl std::fmt::Display) -> Failure {
-    Failure::Other(
+    Failure::NoDaemon(
         Error::new(ErrorCode::DaemonUnreachable, format!("the demo broke off: {what}")).hint("run `tt doctor`"),
     )
 }
@@ -114,7 +139,19 @@ struct Stage {
     path: OsString,
     output: Output,
     pause: Duration,
+    /// The process groups of the agents; none of them lives on when the demo is broken off.
+    cast: Mutex<Cast>,
+    broken_off: Condvar,
 }
+
+#[derive(Default)]
+struct Cast {
+    groups: Vec<Pid>,
+    broken_off: bool,
+}
+
+/// What an answer is set in by, below the command it answers.
+const SET_IN: usize = 10;
 
 impl Stage {
     fn new(context: &Context, fast: bool) -> Result<Self, Failure> {
@@ -129,14 +166,42 @@ impl Stage {
         path.push(context.settings.env.get("PATH").unwrap_or_default());
         std::os::unix::fs::symlink(&program, scratch.join("bin/tt")).map_err(broken)?;
         let pause = if fast { Duration::ZERO } else { PAUSE };
-        Ok(Self { scratch, program, path, output: context.output(), pause })
+        let (cast, broken_off) = (Mutex::default(), Condvar::new());
+        Ok(Self { scratch, program, path, output: context.output(), pause, cast, broken_off })
     }
 
     /// A command as someone in the repository would run it, with nothing of the caller's environment.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", &self.path).env("HOME", &self.scratch).current_dir(self.scratch.join("shop"));
+        if let Some(width) = self.output.style().width_within(SET_IN) {
+            command.env("COLUMNS", width.to_string());
+        }
         command
+    }
+
+    fn cast(&self) -> MutexGuard<'_, Cast> {
+        self.cast.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the agents and all they run. Whatever comes next finds that it is over.
+    fn break_off(&self) {
+        let mut cast = self.cast();
+        cast.broken_off = true;
+        for group in cast.groups.drain(..) {
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        self.broken_off.notify_all();
+    }
+
+    /// Time to read.
+    fn rest(&self) -> Result<(), Failure> {
+        let rested = self.broken_off.wait_timeout_while(self.cast(), self.pause, |cast| !cast.broken_off);
+        if rested.unwrap_or_else(PoisonError::into_inner).0.broken_off {
+            Err(broken("somebody ended it"))
+        } else {
+            Ok(())
+        }
     }
 
     fn say(&self, text: impl FnOnce(&Style) -> String) -> Result<(), Failure> {
@@ -144,25 +209,21 @@ impl Stage {
     }
 
     fn narrate(&self, text: &str) -> Result<(), Failure> {
-        std::thread::sleep(self.pause);
-        self.say(|style| format!("\n{}\n", style.bold(text)))?;
-        std::thread::sleep(self.pause);
-        Ok(())
+        self.rest()?;
+        self.say(|style| format!("\n{}", style.row("", &style.bold(text))))?;
+        self.rest()
     }
 
     /// A line somebody types, and later what came of it.
     fn typed(&self, who: &str, line: &str) -> Result<(), Failure> {
         self.say(|style| {
-            format!(
-                "{} {}\n",
-                style.dim(&format!("{who:>7} $")),
-                line.replace(" --text", "").replace(" --no-events", "")
-            )
+            let line = line.replace(" --text", "").replace(" --no-events", "");
+            style.row(&format!("{} ", style.dim(&format!("{who:>7} $"))), &line)
         })
     }
 
     fn answered(&self, text: &str) -> Result<(), Failure> {
-        self.say(|_| text.lines().map(|line| format!("          {line}\n")).collect())
+        self.say(|_| text.lines().map(|line| format!("{:SET_IN$}{line}\n", "")).collect())
     }
 
     /// Runs a command as the person at the keyboard.
@@ -197,8 +258,14 @@ impl<'a> Actor<'a> {
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&script, executable).map_err(broken)?;
         let mut command = stage.command(&script);
-        command.envs(signals.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.envs(signals.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut cast = stage.cast();
+        if cast.broken_off {
+            return Err(broken("somebody ended it"));
+        }
         let mut process = command.spawn().map_err(broken)?;
+        cast.groups.push(Pid::from_raw(process.id().try_into().map_err(broken)?));
+        drop(cast);
         let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(broken("an agent has no pipes"));
         };
@@ -224,6 +291,12 @@ impl<'a> Actor<'a> {
         }
     }
 
+    /// The end of a command that was begun earlier.
+    fn returns(&mut self, line: &str) -> Result<(), Failure> {
+        self.stage.say(|style| style.dim(&format!("{:>7}   {line} returns:\n", self.name)))?;
+        self.finish()
+    }
+
     fn run(&mut self, line: &str) -> Result<(), Failure> {
         self.begin(line)?;
         self.finish()
@@ -239,13 +312,25 @@ impl<'a> Actor<'a> {
 
     fn kill(mut self) -> Result<(), Failure> {
         self.stage.say(|style| format!("{} {}\n", style.dim(&format!("{:>7}  ", self.name)), style.warn("killed")))?;
-        self.process.kill().and_then(|()| self.process.wait()).map(|_| ()).map_err(broken)
+        self.end();
+        Ok(())
+    }
+
+    /// Ends the agent and what it runs, once: later its number may be another's.
+    fn end(&mut self) {
+        let group = self.process.id().try_into().map_or(Pid::from_raw(0), Pid::from_raw);
+        let mut cast = self.stage.cast();
+        if let Some(at) = cast.groups.iter().position(|known| *known == group) {
+            cast.groups.swap_remove(at);
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        drop(cast);
+        let _ = self.process.wait();
     }
 }
 
 impl Drop for Actor<'_> {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.end();
     }
 }

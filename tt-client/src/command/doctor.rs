@@ -1,5 +1,7 @@
 //! `tt doctor`: what breaks in practice, and the remedy for each.
 
+use std::path::Path;
+
 use serde::Serialize;
 use tt_proto::api::DaemonApiClient;
 use tt_proto::filesystem::{Filesystem, filesystem};
@@ -7,6 +9,7 @@ use tt_proto::paths::is_private_dir;
 use tt_proto::{Error, ErrorCode, VERSION};
 
 use crate::connect::{Client, LockState, Settings, daemon_program, lock_state};
+use crate::install::{Harness, Places, Setup};
 use crate::output::{Style, harmless};
 use crate::{Context, Failure};
 
@@ -26,6 +29,9 @@ struct Check {
     finding: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
+    /// Why it failed.
+    #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
+    code: Option<ErrorCode>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -38,31 +44,34 @@ enum Verdict {
 
 impl Check {
     fn ok(name: &'static str, finding: impl Into<String>) -> Self {
-        Self { name, status: Verdict::Ok, finding: finding.into(), remedy: None }
+        Self { name, status: Verdict::Ok, finding: finding.into(), remedy: None, code: None }
     }
 
     fn warning(name: &'static str, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { name, status: Verdict::Warning, finding: finding.into(), remedy: Some(remedy.into()) }
+        Self { name, status: Verdict::Warning, finding: finding.into(), remedy: Some(remedy.into()), code: None }
     }
 
     fn failed(name: &'static str, error: &Error) -> Self {
-        Self { name, status: Verdict::Failed, finding: error.message.clone(), remedy: Some(error.hint.clone()) }
+        let (finding, remedy) = (error.message.clone(), Some(error.hint.clone()));
+        Self { name, status: Verdict::Failed, finding, remedy, code: Some(error.code) }
     }
 }
 
 pub(crate) async fn run(context: &Context, _: Args) -> Result<(), Failure> {
     let settings = &context.settings;
-    let mut checks = vec![programs(settings), directory(settings), disk(settings), leftovers(settings)];
+    let mut checks = vec![programs(settings), path(settings)];
+    checks.extend([directory(settings), disk(settings), leftovers(settings)]);
     checks.extend(daemon(settings).await);
-    let failed = checks.iter().filter(|check| check.status == Verdict::Failed).count();
+    checks.extend(harnesses(settings));
+    let failed: Vec<ErrorCode> = checks.iter().filter_map(|check| check.code).collect();
     context.output().answer(&Report { checks }, text)?;
-    if failed > 0 {
-        let message = format!("{failed} of the checks failed");
-        return Err(Failure::Other(
-            Error::new(ErrorCode::DaemonUnreachable, message).hint("follow the remedies above"),
-        ));
-    }
-    Ok(())
+    let Some(code) = failed.first() else { return Ok(()) };
+    let message = match failed.len() {
+        1 => "one check failed".to_owned(),
+        several => format!("{several} checks failed"),
+    };
+    let error = Error::new(*code, message).hint("follow the remedies above, from the top");
+    Err(if *code == ErrorCode::DaemonUnreachable { Failure::NoDaemon(error) } else { Failure::Other(error) })
 }
 
 fn programs(settings: &Settings) -> Check {
@@ -72,8 +81,65 @@ fn programs(settings: &Settings) -> Check {
     }
 }
 
+/// Agents and prompts call `tt` by its name.
+fn path(settings: &Settings) -> Check {
+    let own = std::env::current_exe().and_then(|exe| exe.canonicalize()).unwrap_or_default();
+    let dir = own.parent().unwrap_or(Path::new("/")).display();
+    let dirs: Vec<_> = settings.env.get("PATH").map(std::env::split_paths).into_iter().flatten().collect();
+    match dirs.iter().map(|dir| dir.join("tt")).find(|tt| tt.is_file()) {
+        Some(tt) if tt.canonicalize().is_ok_and(|tt| tt == own) => {
+            Check::ok("path", format!("tt is found as {}", tt.display()))
+        }
+        Some(tt) => Check::warning(
+            "path",
+            format!("another tt is found first: {}", tt.display()),
+            format!("remove it, or put {dir} before it in PATH"),
+        ),
+        None => Check::warning("path", "tt is not on the PATH, so agents cannot call it", format!("add {dir} to PATH")),
+    }
+}
+
+/// Whether each harness of this machine was told about us, and told what this version would tell it.
+fn harnesses(settings: &Settings) -> Vec<Check> {
+    let places = match Places::of(&settings.env) {
+        Ok(places) => places,
+        Err(e) => return vec![Check::failed("harnesses", &e)],
+    };
+    let checks: Vec<Check> = Harness::ALL.into_iter().filter_map(|harness| set_up(&places, harness)).collect();
+    if checks.is_empty() {
+        let all: Vec<&str> = Harness::ALL.iter().map(|harness| harness.name()).collect();
+        return vec![Check::ok("harnesses", format!("none of {} is on this machine", all.join(", ")))];
+    }
+    checks
+}
+
+fn set_up(places: &Places, harness: Harness) -> Option<Check> {
+    let name = harness.name();
+    Some(match places.setup(harness) {
+        Ok(Setup::Absent) => return None,
+        Ok(Setup::Ready) => Check::ok(name, "has the MCP server and the skill"),
+        Ok(Setup::Unlike { missing, drifted }) if drifted.is_empty() => {
+            Check::warning(name, format!("lacks {}", missing.join(" and ")), format!("run `tt install {name}`"))
+        }
+        Ok(Setup::Unlike { missing, drifted }) => {
+            let lacks = if missing.is_empty() { String::new() } else { format!("; lacks {}", missing.join(" and ")) };
+            Check::warning(
+                name,
+                format!("has {} of another version or changed by hand{lacks}", drifted.join(" and ")),
+                format!("see the change with `tt install {name} --print`, make it with `tt install {name}`"),
+            )
+        }
+        Err(e) => Check::failed(name, &e),
+    })
+}
+
 fn directory(settings: &Settings) -> Check {
     let dir = &settings.paths.data_dir;
+    // The socket may have to live elsewhere, where addresses are shorter.
+    let beside = settings.paths.socket.parent().filter(|beside| beside != dir);
+    if let Some(Err(e)) = beside.map(is_private_dir) {
+        return Check::failed("directory", &e);
+    }
     match is_private_dir(dir) {
         Ok(true) => Check::ok("directory", format!("{} is yours alone", dir.display())),
         Ok(false) => Check::ok("directory", format!("{} will be made when it is needed", dir.display())),
@@ -122,7 +188,7 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
         Ok(status) => status,
         Err(e) => return vec![Check::failed("daemon", &e)],
     };
-    let running = format!("ttd {} answers, pid {}, schema {}", status.version, status.pid, status.schema);
+    let running = format!("ttd {} answers", status.version);
     let versions = if status.version == settings.version {
         Check::ok("versions", format!("tt and ttd are both {}", settings.version))
     } else {
@@ -138,7 +204,7 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
         (None, false) => Check::warning(
             "identity",
             format!("{}, but no process of the harness can be watched", who.agent_id),
-            "only time-outs will tell when it is gone; see tt whoami --explain",
+            "until then only time-outs tell when it is gone; `tt whoami --explain` says more",
         ),
         _ => Check::ok("identity", who.agent_id.to_string()),
     };
@@ -146,15 +212,17 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
 }
 
 fn text(report: &Report, style: &Style) -> String {
+    let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let line = |check: &Check| {
         let mark = match check.status {
             Verdict::Ok => style.dim("ok     "),
-            Verdict::Warning => style.warn("warning"),
-            Verdict::Failed => style.warn("failed "),
+            Verdict::Warning | Verdict::Failed => {
+                style.warn(if check.status == Verdict::Failed { "failed " } else { "warning" })
+            }
         };
-        let remedy =
-            check.remedy.as_ref().map(|r| format!("\n                     {}", harmless(r))).unwrap_or_default();
-        format!("{mark}  {:<10}  {}{remedy}\n", check.name, harmless(&check.finding))
+        let found = style.row(&format!("{mark}  {:<width$}  ", check.name), &harmless(&check.finding));
+        let remedy = check.remedy.as_ref().map(|r| style.row(&format!("{}→ ", " ".repeat(width + 11)), &harmless(r)));
+        found + &remedy.unwrap_or_default()
     };
     report.checks.iter().map(line).collect()
 }

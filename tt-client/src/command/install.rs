@@ -29,8 +29,7 @@ struct Changes {
 
 pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(), Failure> {
     let places = Places::of(&context.settings.env)?;
-    let all = [Harness::Claude, Harness::Codex, Harness::Gemini, Harness::OpenCode];
-    let harnesses = if args.all { all.to_vec() } else { args.harness };
+    let harnesses = if args.all { Harness::ALL.to_vec() } else { args.harness };
     let mut changes = Vec::new();
     // One after the other: what one harness shares with another is seen as the other left it.
     for harness in harnesses {

@@ -1,6 +1,7 @@
 //! `tt kick`: remove a member that is gone.
 
 use tt_proto::api::RoomApiClient;
+use tt_proto::{Error, ErrorCode};
 
 use crate::output::harmless;
 use crate::workspace::{PathArg, Workspace, key};
@@ -23,7 +24,14 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let mut workspace = Workspace::find(context, args.path).await?;
-    let (target, key) = (workspace.member(&args.who).await?, key());
+    // A kick has a target, not a recipient.
+    let target = workspace.member(&args.who).await.map_err(|failure| match failure {
+        Failure::Refused(e) if e.code == ErrorCode::UnknownRecipient => {
+            Failure::Refused(Error { code: ErrorCode::UnknownTarget, ..e })
+        }
+        other => other,
+    })?;
+    let key = key();
     let kicked = workspace
         .call(async |rpc, room| {
             rpc.kick_member(room.clone(), target.clone(), Some(args.force), args.reason.clone(), key.clone()).await

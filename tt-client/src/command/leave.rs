@@ -8,7 +8,7 @@ use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "What you hold goes to whoever waits. Example:\n  tt leave")]
+#[command(after_help = "What you hold goes to whoever waits.\n\nExample:\n  tt leave")]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,

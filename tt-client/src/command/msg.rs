@@ -12,7 +12,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::{DEADLINE, Rpc};
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
-use crate::output::{Style, harmless};
+use crate::output::{Format, Style, harmless};
 use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, duration, inbox, render};
@@ -230,6 +230,12 @@ async fn recv_from_inbox(
         };
         let stay = args.follow || (args.wait && nothing);
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
+        // An agent takes silence for what it is; a person would wonder.
+        if nothing && !args.follow && (!stay || timed_out) && hand.workspace.output.format == Format::Text {
+            hand.workspace
+                .output
+                .text(|style| style.dim("no new messages; earlier ones: tt msg recv --after 0") + "\n")?;
+        }
         if wrote == Wrote::ReaderGone || !stay {
             return Ok(());
         }

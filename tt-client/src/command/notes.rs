@@ -7,6 +7,7 @@ use tt_proto::note::{Note, Notes};
 use tt_proto::{Error, ErrorCode, NoteId};
 
 use crate::output::{Style, harmless};
+use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, render};
 
@@ -66,8 +67,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             let (room_id, after) = (workspace.room_id.clone(), after.map(NoteId::from));
             let list =
                 async |rpc: &_| NoteApiClient::list_notes(rpc, room_id.clone(), after.clone(), Some(all), limit).await;
-            let notes = workspace.client.call(list).await?;
-            Ok(workspace.output.answer(&notes, text)?)
+            let (notes, names) = (workspace.client.call(list).await?, workspace.names().await?);
+            Ok(workspace.output.answer(&notes, |notes, style| text(notes, &names, style))?)
         }
         Args::Resolve { id, path } => {
             let mut workspace = Workspace::find(context, path).await?;
@@ -88,23 +89,20 @@ fn read_stdin() -> Result<String, Failure> {
     Ok(text)
 }
 
-fn text(notes: &Notes, style: &Style) -> String {
+fn text(notes: &Notes, names: &Names, style: &Style) -> String {
     if notes.notes.is_empty() {
         return "no notes".into();
     }
     let now = render::now();
     let line = |note: &Note| {
         let turn = note.turn_id.map(|turn| format!(" on turn {turn}")).unwrap_or_default();
-        let resolved = note.resolved_by_agent_id.as_ref().map(|by| format!(", resolved by {}", harmless(by.as_str())));
-        let head = format!(
-            "{}{turn}, {}{}  {}",
-            harmless(note.author_agent_id.as_str()),
-            render::ago(note.created_at, now),
-            resolved.unwrap_or_default(),
-            note.note_id
-        );
-        let body: String = note.body.lines().map(|line| format!("  {}\n", harmless(line))).collect();
-        format!("{}\n{body}", style.dim(&head))
+        let by = note.resolved_by_agent_id.as_ref();
+        let resolved = by.map(|by| format!(", resolved by {}", names.get(by))).unwrap_or_default();
+        let when =
+            format!("{turn}, {}{resolved}  {}", render::ago(note.created_at, now), harmless(note.note_id.as_str()));
+        let head = format!("{}{}", style.bold(&names.get(&note.author_agent_id)), style.dim(&when));
+        let body: String = note.body.lines().map(|line| style.row("  ", &harmless(line))).collect();
+        style.lines(&format!("{head}\n")) + &body
     };
     notes.notes.iter().map(line).collect()
 }

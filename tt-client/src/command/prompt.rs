@@ -6,10 +6,15 @@ use clap::ValueEnum;
 use serde_json::json;
 use tt_proto::{Error, ErrorCode};
 
+use crate::output::harmless;
 use crate::{Context, Failure};
 
 const BEGIN: &str = "# >>> talking-stick prompt >>>";
 const END: &str = "# <<< talking-stick prompt <<<";
+
+/// Said on the first line of the block where taking the block out is not enough to restore what was there.
+const NO_FILE: &str = " there was no file";
+const NO_LINE_END: &str = " the line before had no end";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
@@ -66,15 +71,17 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         let message = format!("cannot change {}: {e}", file.display());
         Failure::Other(Error::new(ErrorCode::StorageUnavailable, message).hint("check its permissions"))
     };
-    let before = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+    let before = match std::fs::read(&file) {
+        Ok(text) => Some(text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => return Err(cannot(e)),
     };
-    let bare = without_block(&before);
-    let after = if install { with_block(&bare, shell.script()) } else { bare };
-    if after != before {
-        replace(&file, &after).map_err(cannot)?;
+    let bare = before.as_deref().and_then(without_block);
+    let after = if install { Some(with_block(bare.as_deref(), shell.script())) } else { bare };
+    match &after {
+        _ if after == before => {}
+        Some(text) => replace(&file, text).map_err(cannot)?,
+        None => std::fs::remove_file(&file).map_err(cannot)?,
     }
     let status = match (install, after != before) {
         (true, true) => "installed",
@@ -85,30 +92,41 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let answer = json!({ "status": status, "file": file.display().to_string() });
     Ok(context.output().answer(&answer, |_, _| {
         let next = if status == "installed" { "; open a new shell to see it" } else { "" };
-        format!("{} in {}{next}", status.replace('_', " "), file.display())
+        let place = if status == "uninstalled" { "from" } else { "in" };
+        format!("{} {place} {}{next}", status.replace('_', " "), harmless(&file.display().to_string()))
     })?)
 }
 
-fn with_block(bare: &str, script: &str) -> String {
-    let gap = if bare.is_empty() || bare.ends_with('\n') { "" } else { "\n" };
-    format!("{bare}{gap}{BEGIN}\n{script}\n{END}\n")
+/// The file with our block at its end. Bytes, because a file of the user's need not be UTF-8.
+fn with_block(bare: Option<&[u8]>, script: &str) -> Vec<u8> {
+    let (gap, said) = match bare {
+        None => ("", NO_FILE),
+        Some(text) if text.is_empty() || text.ends_with(b"\n") => ("", ""),
+        Some(_) => ("\n", NO_LINE_END),
+    };
+    let block = format!("{gap}{BEGIN}{said}\n{script}\n{END}\n");
+    [bare.unwrap_or_default(), block.as_bytes()].concat()
 }
 
-/// The file as it was before our block was put at its end. A block that was cut short is left alone.
-fn without_block(text: &str) -> String {
-    let Some(from) = text.find(BEGIN) else { return text.to_owned() };
-    let Some(to) = text[from..].find(END).map(|at| from + at + END.len()) else { return text.to_owned() };
-    let rest = text[to..].strip_prefix('\n').unwrap_or(&text[to..]);
-    format!("{}{rest}", &text[..from])
+/// The file as it was before our block was put into it; none when it was not there. A block that was cut short is left
+/// alone.
+fn without_block(text: &[u8]) -> Option<Vec<u8>> {
+    let find = |text: &[u8], what: &str| text.windows(what.len()).position(|window| window == what.as_bytes());
+    let Some(from) = find(text, BEGIN) else { return Some(text.to_owned()) };
+    let Some(to) = find(&text[from..], END).map(|at| from + at + END.len()) else { return Some(text.to_owned()) };
+    let said = &text[from + BEGIN.len()..];
+    let (mut head, tail) = (&text[..from], text[to..].strip_prefix(b"\n").unwrap_or(&text[to..]));
+    if said.starts_with(NO_LINE_END.as_bytes()) && tail.is_empty() {
+        head = head.strip_suffix(b"\n").unwrap_or(head);
+    }
+    let rest = [head, tail].concat();
+    (!(said.starts_with(NO_FILE.as_bytes()) && rest.is_empty())).then_some(rest)
 }
 
 /// Writes beside the file and moves it into place, so that a shell never reads half of it.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;
-    }
-    if text.is_empty() {
-        return std::fs::remove_file(file);
     }
     let beside = file.with_extension(format!("tt-{}", std::process::id()));
     std::fs::write(&beside, text)?;
@@ -124,15 +142,25 @@ mod tests {
 
     #[test]
     fn installing_twice_is_installing_once_and_uninstalling_restores_the_file() {
-        for before in ["", "alias ll='ls -l'\n", "two\nlines\n"] {
-            let once = with_block(&without_block(before), Shell::Bash.script());
-            let twice = with_block(&without_block(&once), Shell::Bash.script());
-            assert_eq!(once, twice);
-            assert_eq!(without_block(&once), before);
+        let files: [Option<&[u8]>; 6] = [
+            None,
+            Some(b""),
+            Some(b"alias ll='ls -l'\n"),
+            Some(b"no end"),
+            Some(b"two\nlines\n\n"),
+            Some(b"caf\xe9\n"),
+        ];
+        for before in files {
+            let once = with_block(before, Shell::Bash.script());
+            let bare = without_block(&once);
+            assert_eq!(bare.as_deref(), before);
+            assert_eq!(with_block(bare.as_deref(), Shell::Bash.script()), once);
         }
         let edited = format!("a\n{BEGIN}\nx\n{END}\nb\n");
-        assert_eq!(without_block(&edited), "a\nb\n", "what was added after it stays");
+        assert_eq!(without_block(edited.as_bytes()).unwrap(), b"a\nb\n", "what was added after it stays");
+        let moved_in = format!("{BEGIN}{NO_FILE}\nx\n{END}\nb\n");
+        assert_eq!(without_block(moved_in.as_bytes()).unwrap(), b"b\n", "the file is the user's by now");
         let broken = format!("a\n{BEGIN}\nx\n");
-        assert_eq!(without_block(&broken), broken);
+        assert_eq!(without_block(broken.as_bytes()).unwrap(), broken.as_bytes());
     }
 }

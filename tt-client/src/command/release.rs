@@ -2,18 +2,15 @@
 
 use tt_proto::api::StickApiClient;
 use tt_proto::turn::Relinquished;
-use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
+use tt_proto::{Error, ErrorCode, LeaseId};
 
 use crate::handoff::HandoffArgs;
-use crate::output::harmless;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  tt release --status \"parser done, tests green\" --next-action \"review src/parse.rs\" \
-                        --artifact src/parse.rs=review"
-)]
+#[command(after_help = "Example:\n  tt release --status \"parser done\" --next-action \"review src/parse.rs\" \
+                        --artifact src/parse.rs=review")]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
@@ -42,7 +39,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             rpc.release_stick(room.clone(), lease.clone(), turn, handoff.clone(), key.clone()).await
         })
         .await?;
-    show(&workspace, &released, turn)
+    show(&mut workspace, &released, turn).await
 }
 
 pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Failure> {
@@ -56,7 +53,7 @@ pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Fa
             rpc.pass_stick(room.clone(), lease.clone(), turn, to.clone(), handoff.clone(), key.clone()).await
         })
         .await?;
-    show(&workspace, &passed, turn)
+    show(&mut workspace, &passed, turn).await
 }
 
 /// The caller's turn, as the daemon keeps it for the holder.
@@ -66,9 +63,12 @@ pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Fa
     match state.room.lease_id {
         Some(lease) => Ok((lease, turn)),
         None => {
-            let holder = state.room.owner.as_ref().map_or("nobody", AgentId::as_str).to_owned();
-            let message = format!("you do not hold the stick; {holder} does");
+            let (message, hint) = match &state.room.owner {
+                Some(holder) => (format!("you do not hold the stick; {holder} does"), "wait for your turn: tt wait"),
+                None => ("you do not hold the stick; nobody does".into(), "take it first: tt try"),
+            };
             let error = Error::new(ErrorCode::StaleLease, message)
+                .hint(hint)
                 .detail("turn_id", turn)
                 .detail("owner", state.room.owner.map(|o| o.to_string()));
             Err(Failure::Refused(error))
@@ -76,9 +76,10 @@ pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Fa
     }
 }
 
-fn show(workspace: &Workspace, answer: &Relinquished, turn: i64) -> Result<(), Failure> {
+async fn show(workspace: &mut Workspace, answer: &Relinquished, turn: i64) -> Result<(), Failure> {
+    let names = workspace.names().await.unwrap_or_default();
     Ok(workspace.output.answer(answer, |answer, _| match &answer.reserved_for {
-        Some(agent) => format!("turn {turn} is over; {} has the stick next", harmless(agent.as_str())),
+        Some(agent) => format!("turn {turn} is over; {} has the stick next", names.get(agent)),
         None => format!("turn {turn} is over; the handoff waits for whoever comes next"),
     })?)
 }

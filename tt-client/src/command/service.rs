@@ -12,8 +12,10 @@ use crate::{Context, Failure};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
     /// Let the system start the daemon, and start it anew when it fails
+    #[command(after_help = "Example:\n  tt service install")]
     Install,
     /// Take that back; tt then starts the daemon by itself again
+    #[command(after_help = "Example:\n  tt service uninstall")]
     Uninstall,
 }
 

@@ -7,7 +7,8 @@ use tt_proto::AgentId;
 use tt_proto::room::{RoomState, StickState};
 
 use crate::connect::Settings;
-use crate::output::{Format, Output, harmless};
+use crate::layout::columns;
+use crate::output::{Format, Output};
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, render};
 
@@ -16,7 +17,7 @@ const PROMPT_DEADLINE: Duration = Duration::from_millis(3);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word."
+    after_help = "Examples:\n  tt status\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -119,10 +120,42 @@ impl Status {
             Standing::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
             Standing::Idle => "idle".into(),
             Standing::Closed => "closed".into(),
-            Standing::Held => {
-                self.holder.as_ref().map_or_else(String::new, |agent| harmless(&render::name(agent, &state.members)))
-            }
+            Standing::Held => self
+                .holder
+                .as_ref()
+                .map_or_else(String::new, |agent| plain(render::name(agent, &state.members).trim_matches('"'))),
         };
         format!("{word}{mail}")
+    }
+}
+
+/// The longest name that still leaves room to type.
+const LONGEST: usize = 20;
+
+/// A name as it may stand in a prompt. Prompts are expanded, by every shell in its own way, and a name is another's words: so
+/// only what no shell gives a meaning is left of it.
+fn plain(name: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && c.is_alphanumeric()) || "-_.:@".contains(c);
+    let mut plain = String::new();
+    for c in name.chars().map(|c| if allowed(c) { c } else { '_' }) {
+        if columns(&plain) >= LONGEST {
+            plain.push('…');
+            break;
+        }
+        plain.push(c);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_shell_finds_a_meaning_in_a_name() {
+        assert_eq!(plain("codex-2.review:a@b_c"), "codex-2.review:a@b_c");
+        assert_eq!(plain("Zoë 漢字"), "Zoë_漢字");
+        assert_eq!(plain("$(rm)`id`%F{a}\\w!\"'"), "__rm__id__F_a__w___");
+        assert_eq!(plain(&"x".repeat(64)), format!("{}…", "x".repeat(20)));
     }
 }

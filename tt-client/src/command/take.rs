@@ -1,9 +1,7 @@
 //! `tt take`: take the stick from someone who no longer answers.
 
-use tt_proto::AgentId;
 use tt_proto::api::StickApiClient;
 
-use crate::output::harmless;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
@@ -28,12 +26,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             rpc.takeover_stick(room.clone(), turn, args.reason.clone(), Some(args.operator), key.clone()).await
         })
         .await?;
+    let names = workspace.names().await.unwrap_or_default();
     Ok(workspace.output.answer(&taken, |taken, style| {
-        let from = taken.revoked_agent_id.as_ref().map_or("nobody", AgentId::as_str);
+        let from = taken.revoked_agent_id.as_ref().map_or_else(|| "nobody".to_owned(), |agent| names.get(agent));
         format!(
-            "{}, taken over from {} ({})\nsee what it was doing: tt events",
+            "{}, taken over from {from} ({})\nsee what it was doing: tt events",
             style.bold(&format!("your turn: {}", taken.turn_id)),
-            harmless(from),
             taken.reason.as_str().replace('_', " ")
         )
     })?)

@@ -9,7 +9,7 @@ use tt_proto::event::Event;
 use tt_proto::turn::{Reason, Wait, WaitStatus};
 
 use crate::connect::DEADLINE;
-use crate::output::{Style, harmless};
+use crate::output::Style;
 use crate::render::Names;
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, duration, inbox, render};
@@ -52,7 +52,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
         let news = wait.events.as_ref().is_some_and(|events| !events.is_empty());
         if wait.status != WaitStatus::NotYet || news || timed_out {
-            let names = if news { workspace.names().await? } else { Names::default() };
+            let names = workspace.names().await.unwrap_or_default();
             show(&workspace, &wait, &names, if news { "events" } else { "timeout" })?;
             let shown: Vec<&Event> = wait.events.iter().flatten().collect();
             return inbox::confirm(&mut workspace, "wait", &shown, None, None).await;
@@ -63,7 +63,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 pub(crate) async fn run_try(context: &Context, args: TryArgs) -> Result<(), Failure> {
     let mut workspace = Workspace::find(context, args.path).await?;
     let wait = wait(&mut workspace, Duration::ZERO, false, true, false).await?;
-    show(&workspace, &wait, &Names::default(), "not_yet")
+    let names = workspace.names().await.unwrap_or_default();
+    show(&workspace, &wait, &names, "not_yet")
 }
 
 async fn wait(
@@ -118,17 +119,21 @@ fn text(wait: &Wait, names: &Names, style: &Style) -> String {
     }
     .replace('_', " ");
     let news: String = wait.events.iter().flatten().map(|event| render::event(event, names, style)).collect();
-    let from = wait.from_agent_id.as_ref().map(|agent| harmless(agent.as_str())).unwrap_or_default();
+    let from = wait.from_agent_id.as_ref().map(|agent| names.get(agent)).unwrap_or_default();
     let turn = match wait.status {
         WaitStatus::YourTurn => {
             let mut text = format!("{} ({reason})\n", style.bold(&format!("your turn: {}", wait.turn_id)));
             if let Some(handoff) = &wait.handoff {
-                text.push_str(&format!("{}\n{}", style.dim(&format!("from {from}")), render::handoff(handoff, style)));
+                text.push_str(&format!(
+                    "{}\n{}",
+                    style.dim(&format!("handoff from {from}")),
+                    render::handoff(handoff, "  ", style)
+                ));
             }
             text
         }
         WaitStatus::TakeoverAvailable => {
-            format!("{from} has the stick but {reason}; take it over: tt take --reason \"…\"\n")
+            format!("{} from {from} ({reason}): tt take --reason \"…\"\n", style.warn("may be taken over"))
         }
         WaitStatus::NotYet if !news.is_empty() => String::new(),
         WaitStatus::NotYet => "not yet\n".into(),

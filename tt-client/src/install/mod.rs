@@ -28,6 +28,33 @@ pub(crate) enum Harness {
     OpenCode,
 }
 
+impl Harness {
+    pub(crate) const ALL: [Harness; 4] = [Harness::Claude, Harness::Codex, Harness::Gemini, Harness::OpenCode];
+
+    /// As it is typed, and as its program is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Harness::Claude => "claude",
+            Harness::Codex => "codex",
+            Harness::Gemini => "gemini",
+            Harness::OpenCode => "opencode",
+        }
+    }
+}
+
+/// How a harness is set up, beside how we would do it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Setup {
+    /// The harness is not there.
+    Absent,
+    Ready,
+    /// It lacks these, or has them otherwise.
+    Unlike {
+        missing: Vec<&'static str>,
+        drifted: Vec<&'static str>,
+    },
+}
+
 /// What happens to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Change {
@@ -106,15 +133,27 @@ impl<'a> Places<'a> {
     }
 
     fn is_there(&self, harness: Harness) -> bool {
-        let program = match harness {
-            Harness::Claude => "claude",
-            Harness::Codex => "codex",
-            Harness::Gemini => "gemini",
-            Harness::OpenCode => "opencode",
-        };
         let paths =
             self.env.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-        self.config_dir(harness).is_dir() || paths.iter().any(|dir| dir.join(program).is_file())
+        self.config_dir(harness).is_dir() || paths.iter().any(|dir| dir.join(harness.name()).is_file())
+    }
+
+    /// What is there, beside what installing would make of it.
+    pub(crate) fn setup(&self, harness: Harness) -> Result<Setup, Error> {
+        let (mut missing, mut drifted) = (Vec::new(), Vec::new());
+        for (number, change) in self.install(harness)?.iter().enumerate() {
+            let (what, there) = match number {
+                0 => ("the MCP server", self.has_entry(harness)),
+                _ => ("the skill", change.from.is_some()),
+            };
+            match change.action {
+                Action::Skipped => return Ok(Setup::Absent),
+                Action::Unchanged => {}
+                _ if there => drifted.push(what),
+                _ => missing.push(what),
+            }
+        }
+        Ok(if missing.is_empty() && drifted.is_empty() { Setup::Ready } else { Setup::Unlike { missing, drifted } })
     }
 
     /// What installing would do.

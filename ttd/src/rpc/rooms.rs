@@ -125,6 +125,11 @@ impl RoomApiServer for RoomMethods {
                 room: view::room(room, &viewer, updated_at, &clock),
                 members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
                 queue: fairness::queue(room).into_iter().map(|m| m.agent_id.clone()).collect(),
+                turn_started_at: match room.owner {
+                    Some(_) => events::turn_started_at(connection, &room.room_id, room.turn_id)?,
+                    None => None,
+                },
+                handoff_from: room.pending_handoff.as_ref().or(room.current_handoff.as_ref()).map(|h| h.from.clone()),
                 pending_handoff: room.pending_handoff.as_ref().map(|held| held.handoff.clone()),
                 current_handoff: room.current_handoff.as_ref().map(|held| held.handoff.clone()),
                 takeover: view::takeover(room, &clock),

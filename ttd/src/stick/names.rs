@@ -36,6 +36,15 @@ fn unknown(room: &Room, name: &str) -> Error {
         .map(|m| m.agent_id.to_string())
         .collect();
     let error = Error::new(ErrorCode::UnknownRecipient, format!("nobody here is called {name:?}"));
+    let absent: Vec<String> = room
+        .members()
+        .filter(|m| m.status != MemberStatus::Active && m.display_name.eq_ignore_ascii_case(name))
+        .map(|m| m.agent_id.to_string())
+        .collect();
+    if near.is_empty() && !absent.is_empty() {
+        let hint = format!("that was {}, no longer here; a full agent id reaches it all the same", absent.join(" or "));
+        return error.hint(hint).detail("absent", absent);
+    }
     if near.is_empty() {
         return error;
     }
@@ -98,6 +107,8 @@ mod tests {
         room.member_mut(&id("human:alice")).unwrap().status = MemberStatus::Gone;
         assert_eq!(who(&room, "human:alice").as_deref(), Ok("human:alice"), "a full id, though absent");
         assert_eq!(who(&room, "alice"), Err(ErrorCode::UnknownRecipient));
+        let hint = resolve(&room, "Alice").unwrap_err().hint;
+        assert!(hint.contains("human:alice"), "a name of somebody who is gone is not a slip: {hint}");
     }
 
     #[test]

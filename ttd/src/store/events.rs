@@ -106,6 +106,15 @@ pub fn newest(connection: &Connection, room_id: &RoomId) -> Result<i64, Error> {
         .map_err(query_failed)
 }
 
+/// When a turn was granted, as far as the log tells.
+pub fn turn_started_at(connection: &Connection, room_id: &RoomId, turn_id: i64) -> Result<Option<Timestamp>, Error> {
+    let granted = "SELECT created_at FROM room_events
+                   WHERE room_id = ?1 AND turn_id = ?2 AND event_type IN ('claim', 'takeover') ORDER BY event_seq LIMIT 1";
+    let mut statement = connection.prepare_cached(granted).map_err(query_failed)?;
+    let at = statement.query_row(params![room_id.as_str(), turn_id], |row| time(row, 0)).optional();
+    Ok(at.map_err(query_failed)?.flatten())
+}
+
 /// The number of the newest event in any room.
 pub fn newest_of_all(connection: &Connection) -> Result<i64, Error> {
     connection
