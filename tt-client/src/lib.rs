@@ -5,6 +5,7 @@ mod command;
 pub mod connect;
 mod follow;
 mod handoff;
+mod hook;
 mod inbox;
 mod install;
 mod mcp;
@@ -33,6 +34,9 @@ struct Cli {
     /// Do not start the daemon when there is none
     #[arg(long, global = true)]
     no_autostart: bool,
+    /// A harness runs this as a hook: standard input tells which session it is
+    #[arg(long, global = true)]
+    hook: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -171,6 +175,12 @@ pub fn main() -> ExitCode {
         Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e)),
     };
     settings.autostart &= !cli.no_autostart;
+    if cli.hook {
+        match hook::session() {
+            Ok(session) => settings.signals.session_id = Some(session),
+            Err(e) => return fail(format.unwrap_or(Format::Json), &Failure::Refused(e)),
+        }
+    }
     let context = Context { settings, format };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
