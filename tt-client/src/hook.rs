@@ -34,8 +34,11 @@ fn read(input: impl Read) -> Result<String, Error> {
 }
 
 fn wrong(what: &str) -> Error {
-    Error::new(ErrorCode::InvalidInput, format!("--hook reads what a harness tells its hooks on standard input: {what}"))
-        .hint("leave --hook out, unless a harness runs this as a hook")
+    Error::new(
+        ErrorCode::InvalidInput,
+        format!("--hook reads what a harness tells its hooks on standard input: {what}"),
+    )
+    .hint("leave --hook out, unless a harness runs this as a hook")
 }
 
 #[cfg(test)]
@@ -44,7 +47,8 @@ mod tests {
 
     #[test]
     fn the_object_is_read_and_what_follows_it_is_left() {
-        let mut input: &[u8] = b"{\"hook_event_name\":\"Stop\",\"tool_response\":{\"a\":[\"}\"]},\"session_id\":\"s-1\"}\nrest";
+        let mut input: &[u8] =
+            b"{\"hook_event_name\":\"Stop\",\"tool_response\":{\"a\":[\"}\"]},\"session_id\":\"s-1\"}\nrest";
         assert_eq!(read(&mut input).unwrap(), "s-1");
         assert_eq!(input, b"\nrest");
     }

@@ -1,7 +1,5 @@
 //! A tool call from its arguments to its answer.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jsonrpsee::core::client::{Client as Rpc, ClientT};
@@ -16,12 +14,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use tt_proto::api::RoomApiClient;
 use tt_proto::event::{Event, EventType};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId, VERSION};
+use tt_proto::{Error, ErrorCode, VERSION};
 
 use super::caller::Callers;
-use super::in_band::Inbox;
+use super::in_band::{Inbox, visible};
 use super::tools::{ALL, Kind, ToolSpec};
 use super::written::Receipts;
 use crate::connect::{Client, DEADLINE};
@@ -43,8 +40,6 @@ const INSTRUCTIONS: &str = "Several agents and people may share this workspace. 
 pub(super) struct Server {
     callers: Callers,
     receipts: Receipts,
-    /// The rooms each session has been in through this process.
-    rooms: RefCell<HashMap<AgentId, BTreeSet<RoomId>>>,
     /// The harness has closed its end.
     closed: watch::Receiver<bool>,
     /// Held by everything that must be finished before the process ends.
@@ -58,7 +53,7 @@ impl Server {
         closed: watch::Receiver<bool>,
         unfinished: mpsc::Sender<()>,
     ) -> Self {
-        Self { callers, receipts, rooms: RefCell::default(), closed, unfinished }
+        Self { callers, receipts, closed, unfinished }
     }
 
     /// Makes the call and composes its answer.
@@ -74,9 +69,8 @@ impl Server {
         if context.ct.is_cancelled() {
             return compose(outcome, &Inbox::default());
         }
-        for room in self.rooms_of(&mut client).await {
-            inbox.collect(&mut client, &room).await;
-        }
+        inbox.collect(&mut client).await;
+        inbox.return_left_over(&mut client).await;
         let result = compose(outcome, &inbox);
         if !inbox.is_empty() {
             self.confirm_once_written(client, inbox, context);
@@ -97,13 +91,11 @@ impl Server {
                 .hint(format!("the tools are {}", names.join(", ")))
         })?;
         let mut arguments = tool.arguments(request.arguments.unwrap_or_default())?;
-        let me = client.welcome().identity.agent_id.clone();
-        let room = arguments.get("room_id").and_then(Value::as_str).map(RoomId::from);
         if tool.name == "leave_room"
-            && let Some(room) = &room
+            && let Some(room) = arguments.get("room_id").and_then(Value::as_str)
         {
             // Afterwards there is no member left to hand anything to.
-            inbox.collect(client, room).await;
+            inbox.collect_from(client, &room.into()).await;
         }
         if tool.name == "wait_for_turn" {
             arguments.entry("include_events").or_insert(true.into());
@@ -115,7 +107,6 @@ impl Server {
             Kind::Wait => self.wait(client, tool, arguments, context).await,
             _ => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
         };
-        self.remember(&me, tool, room, &made);
         let mut answer = made?;
         if tool.name == "wait_for_turn" {
             move_messages(&mut answer, inbox);
@@ -161,36 +152,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    /// Keeps in mind where this session is a member, for calls that name no room.
-    fn remember(&self, me: &AgentId, tool: &ToolSpec, room: Option<RoomId>, made: &Result<Value, Error>) {
-        let mut rooms = self.rooms.borrow_mut();
-        let rooms = rooms.entry(me.clone()).or_default();
-        let joined = made.as_ref().ok().and_then(|answer| answer.get("room_id")).and_then(Value::as_str);
-        match (room.or(joined.map(RoomId::from)), made) {
-            (Some(room), Ok(_)) if tool.name == "leave_room" => {
-                rooms.remove(&room);
-            }
-            (Some(room), Ok(_)) => {
-                rooms.insert(room);
-            }
-            (Some(room), Err(e)) if matches!(e.code, ErrorCode::RoomNotFound | ErrorCode::UnknownMember) => {
-                rooms.remove(&room);
-            }
-            _ => {}
-        }
-    }
-
-    /// The rooms whose inbox this session has: those it was in, and before it named any, the one it stands in.
-    async fn rooms_of(&self, client: &mut Client) -> Vec<RoomId> {
-        let me = client.welcome().identity.agent_id.clone();
-        let known: Vec<RoomId> = self.rooms.borrow().get(&me).into_iter().flatten().cloned().collect();
-        if !known.is_empty() {
-            return known;
-        }
-        let here = client.call(async |rpc| RoomApiClient::list_rooms(rpc, Some(".".into())).await).await;
-        here.map(|here| here.rooms.into_iter().map(|room| room.room_id).collect()).unwrap_or_default()
     }
 
     /// Confirms the messages when the answer that carries them is out. The connection goes with this task, and with it
@@ -274,7 +235,8 @@ fn compose(outcome: Result<Value, Error>, inbox: &Inbox) -> CallToolResult {
             serde_json::to_value(e.hint(hint)).unwrap_or_default()
         }
     };
-    let mut content = vec![ContentBlock::text(answer.to_string())];
+    // Handoffs, notes and events are other people's words as well.
+    let mut content = vec![ContentBlock::text(visible(&answer.to_string()))];
     if !inbox.is_empty() {
         content.push(ContentBlock::text(inbox.text()));
         if let Some(fields) = answer.as_object_mut() {

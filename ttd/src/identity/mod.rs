@@ -381,7 +381,10 @@ mod tests {
         let claude = who(&["claude", "bash", "tt"], &signals(&inside));
         assert_eq!(hook(&["claude", "sh", "tt"], &inside, "s1").agent_id, claude.agent_id);
         let gemini = who(&["node /usr/bin/gemini", "bash", "tt"], &signals(&[("GEMINI_CLI", "1")]));
-        assert_eq!(hook(&["node /usr/bin/gemini", "sh", "tt"], &[("GEMINI_SESSION_ID", "g")], "g").agent_id, gemini.agent_id);
+        assert_eq!(
+            hook(&["node /usr/bin/gemini", "sh", "tt"], &[("GEMINI_SESSION_ID", "g")], "g").agent_id,
+            gemini.agent_id
+        );
         assert_eq!(hook(&["bash", "tt"], &[], "x").agent_id.as_str(), "human:alice", "no harness, no agent");
     }
 
