@@ -538,3 +538,27 @@ fn a_daemon_that_is_killed_during_calls_costs_a_typed_error_at_most() {
     let answer = waiter.answer(wait);
     assert_eq!(answer["result"]["structuredContent"]["status"], "your_turn", "{answer}");
 }
+
+/// A daemon that neither answers nor dies costs its deadline, and the stream goes on.
+#[test]
+fn a_daemon_that_hangs_costs_a_typed_error() {
+    let home = home!();
+    let mut mcp = codex(&home, "t-1");
+    let (room, _) = mcp.join(&home);
+    let pid = home.daemon().unwrap();
+    home::send(pid, nix::sys::signal::Signal::SIGSTOP);
+    let asked = [
+        mcp.ask_tool("list_rooms", json!({})),
+        mcp.ask_tool("wait_for_turn", json!({"room_id": room, "max_wait_ms": 1})),
+    ];
+    let mut answers = [mcp.next(), mcp.next()];
+    home::send(pid, nix::sys::signal::Signal::SIGCONT);
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    for (answer, id) in answers.iter().zip(asked) {
+        assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(id), &json!(true)), "{answer}");
+        let error = &answer["result"]["structuredContent"];
+        assert_eq!(error["error"], "daemon_unreachable", "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("again"), "{error}");
+    }
+    assert_eq!(mcp.call("list_rooms", json!({}))["rooms"][0]["room_id"], room.as_str());
+}

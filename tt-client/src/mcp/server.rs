@@ -58,6 +58,7 @@ impl Server {
 
     /// Makes the call and composes its answer.
     async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let started = Instant::now();
         let meta = serde_json::to_value(&context.meta).unwrap_or_default();
         let client_info = context.client_info().map(|client| client.name);
         let mut inbox = Inbox::default();
@@ -65,8 +66,10 @@ impl Server {
             Ok(client) => client,
             Err(e) => return compose(Err(e), &inbox),
         };
-        let outcome = self.make(&mut client, request, context, &mut inbox).await;
-        if context.ct.is_cancelled() {
+        let outcome = self.make(&mut client, request, context, started, &mut inbox).await;
+        // Nobody reads the answer, or nobody is there to ask for messages: whatever is in hand goes back with the connection.
+        let in_vain = outcome.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable);
+        if context.ct.is_cancelled() || in_vain {
             return compose(outcome, &Inbox::default());
         }
         inbox.collect(&mut client).await;
@@ -83,6 +86,7 @@ impl Server {
         client: &mut Client,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
+        started: Instant,
         inbox: &mut Inbox,
     ) -> Result<Value, Error> {
         let tool = ToolSpec::named(&request.name).ok_or_else(|| {
@@ -104,7 +108,7 @@ impl Server {
             arguments.insert("idempotency_key".into(), key().into());
         }
         let made = match tool.kind {
-            Kind::Wait => self.wait(client, tool, arguments, context).await,
+            Kind::Wait => self.wait(client, tool, arguments, context, started).await,
             _ => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
         };
         let mut answer = made?;
@@ -121,10 +125,11 @@ impl Server {
         tool: &ToolSpec,
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
+        started: Instant,
     ) -> Result<Value, Error> {
         let asked = arguments.get("max_wait_ms").and_then(Value::as_u64).map_or(LONGEST_WAIT, Duration::from_millis);
-        let started = Instant::now();
-        let until = started + asked.min(LONGEST_WAIT);
+        let asked = asked.min(LONGEST_WAIT);
+        let until = started + asked;
         let call = async |rpc: &Rpc| {
             // A daemon that came back in the middle is asked for the rest only.
             let left = until.saturating_duration_since(Instant::now());
@@ -132,7 +137,7 @@ impl Server {
             arguments.insert("max_wait_ms".into(), u64::try_from(left.as_millis()).unwrap_or(0).into());
             ask(rpc, tool, arguments).await
         };
-        let answer = client.call_within(LONGEST_WAIT + DEADLINE, call);
+        let answer = client.call_within(asked + DEADLINE, call);
         tokio::pin!(answer);
         let mut closed = self.closed.clone();
         let mut progress = tokio::time::interval(PROGRESS);
@@ -142,11 +147,11 @@ impl Server {
                 answer = &mut answer => return answer,
                 () = context.ct.cancelled() => return Err(given_up("the call was cancelled")),
                 _ = closed.wait_for(|closed| *closed) => return Err(given_up("the harness has gone")),
-                () = tokio::time::sleep_until(started + LONGEST_CALL) => return Err(given_up("the daemon did not answer in time")),
                 _ = progress.tick(), if token.is_some() => {
                     let Some(token) = token.clone() else { continue };
-                    let mut note = ProgressNotificationParam::new(token, started.elapsed().as_secs_f64());
-                    note.total = Some((until - started).as_secs_f64());
+                    let waited = started.elapsed().min(asked).as_secs_f64();
+                    let mut note = ProgressNotificationParam::new(token, waited);
+                    note.total = Some(asked.as_secs_f64());
                     note.message = Some("waiting".into());
                     let _ = context.peer.notify_progress(note).await;
                 }
@@ -192,7 +197,10 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        Ok(self.answer(request, &context).await.into())
+        // What the call held goes back with its connection.
+        let answer = tokio::time::timeout(LONGEST_CALL, self.answer(request, &context)).await;
+        let late = |_| compose(Err(given_up("the daemon did not answer in time")), &Inbox::default());
+        Ok(answer.unwrap_or_else(late).into())
     }
 }
 
