@@ -1,9 +1,11 @@
 //! `tt mcp` as a harness meets it: JSON-RPC lines over standard input and output, against the real programs.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -16,6 +18,8 @@ struct Mcp {
     lines: Receiver<String>,
     calls: u64,
     meta: Value,
+    /// Whoever holds it keeps the harness from reading on.
+    reading: Arc<Mutex<()>>,
 }
 
 impl Mcp {
@@ -23,11 +27,19 @@ impl Mcp {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let stdout = child.stdout.take().unwrap();
+        let reading = Arc::<Mutex<()>>::default();
+        let may_read = reading.clone();
         std::thread::spawn(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|l| sender.send(l))
+            let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            loop {
+                drop(may_read.lock());
+                if lines.next().is_none_or(|line| sender.send(line).is_err()) {
+                    break;
+                }
+            }
         });
         let stdin = child.stdin.take();
-        let mut mcp = Self { child, stdin, lines, calls: 0, meta: json!({}) };
+        let mut mcp = Self { child, stdin, lines, calls: 0, meta: json!({}), reading };
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}});
         assert_eq!(mcp.request("initialize", hello)["result"]["serverInfo"]["name"], "talking-stick");
         mcp.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
@@ -495,7 +507,7 @@ fn a_daemon_that_is_killed_during_calls_costs_a_typed_error_at_most() {
     let (_, them) = waiter.join(&home);
     let wait = waiter.ask_tool("wait_for_turn", json!({"room_id": room, "include_events": false}));
     until(&home, |state| waits(state, &them));
-    let (mut written, mut seen) = (Vec::new(), std::collections::BTreeSet::new());
+    let (mut written, mut seen) = (Vec::new(), BTreeSet::new());
     for n in 0..30u64 {
         let body = format!("note {n}");
         let id = mcp.ask_tool("add_note", json!({"room_id": room, "body": body}));
@@ -561,4 +573,39 @@ fn a_daemon_that_hangs_costs_a_typed_error() {
         assert!(error["hint"].as_str().unwrap().contains("again"), "{error}");
     }
     assert_eq!(mcp.call("list_rooms", json!({}))["rooms"][0]["room_id"], room.as_str());
+}
+
+/// As long as an answer is not written its messages are in its hands; those it has no room for are anyone's.
+#[test]
+fn what_an_answer_has_no_room_for_is_free_before_the_answer_is_out() {
+    let home = home!();
+    home.run(&["join"]).ok();
+    let mut mcp = codex(&home, "t-1");
+    let (room, _) = mcp.join(&home);
+    for _ in 0..8 {
+        home.run(&["notes", "add", &"n".repeat(16_000)]).ok();
+    }
+    let reading = mcp.reading.clone();
+    let stalled = reading.lock().unwrap();
+    // One line may still be read; the next fills the pipe, and nothing gets past it.
+    let big = [(), ()].map(|()| mcp.ask_tool("list_notes", json!({"room_id": room})));
+    for n in 0..5 {
+        home.run(&["msg", "send", "codex", &format!("{n}{}", "x".repeat(3000))]).ok();
+    }
+    let wait = mcp.ask_tool("wait_for_turn", json!({"room_id": room, "max_wait_ms": 0}));
+    let recv = run::finish(home.tt(&["msg", "recv", "--wait"]).env("CODEX_THREAD_ID", "t-1")).ok();
+    drop(stalled);
+    let first = |body: &str| body[..1].to_owned();
+    let lines = recv.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut all: Vec<String> = lines.map(|event| first(event["payload"]["body"].as_str().unwrap())).collect();
+    let mut unanswered = BTreeSet::from([big[0], big[1], wait]);
+    while !unanswered.is_empty() {
+        let message = mcp.next();
+        unanswered.remove(&message["id"].as_u64().unwrap());
+        let ours = bodies(&message);
+        assert!(ours.len() <= 2, "{}", ours.len());
+        all.extend(ours.iter().map(|body| first(body)));
+    }
+    all.sort();
+    assert_eq!(all.concat(), "01234");
 }
