@@ -48,6 +48,8 @@ fn four_kibibytes_pass_and_one_byte_more_does_not() {
             (Some("message_too_large"), Some(body.len() as u64))
         );
     }
+    let endless = say_stdin(&home, &vec![b'x'; 2 * 1024 * 1024]).refused(3);
+    assert_eq!(endless["error"], "invalid_input", "more than a call can hold is refused at once: {endless}");
     assert_eq!(say_stdin(&home, b"").refused(3)["error"], "invalid_body");
     assert_eq!(run::finish(&mut home.tt_as("a", &["msg", "send", "b", ""])).refused(3)["error"], "invalid_body");
     assert_eq!(say_stdin(&home, b"broken \xff utf-8").refused(3)["error"], "invalid_body");

@@ -551,6 +551,31 @@ fn following_the_log_survives_a_restart_and_ends_with_its_cursor() {
     assert!(lines.silent());
 }
 
+#[test]
+fn a_follower_outlives_a_restart_though_its_directory_is_gone() {
+    let home = home!();
+    let dir = home.path().join("worktree");
+    std::fs::create_dir(&dir).unwrap();
+    let path = dir.to_str().unwrap();
+    run::finish(&mut home.tt_as("a", &["join", "--force-new", path])).ok();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let args = ["events", "--follow", "--target", "any", "--after", "0", "--path", path];
+    let _follower = Running::writing_to(&mut home.tt_as("a", &args), writer);
+    let lines = Lines::of(reader);
+    let room: tt_proto::RoomId = lines.json()["room_id"].as_str().unwrap().to_owned().into();
+    std::fs::remove_dir(&dir).unwrap();
+    send(home.daemon().unwrap(), Signal::SIGKILL);
+    block_on(async {
+        let mut a = Member::join(&home, "a").await;
+        let say = async |rpc: &_, _| {
+            MessageApiClient::send_message(rpc, room.clone(), "still here".into(), None, None, None, None).await
+        };
+        a.call(say).await;
+    });
+    let shown = std::iter::from_fn(|| Some(lines.json())).find(|line| line["event_type"] == "message_sent").unwrap();
+    assert_eq!(shown["payload"]["body"], "still here");
+}
+
 /// Two surfaces of one member, racing for the same inbox: each message goes to one of them.
 #[test]
 fn two_surfaces_that_race_never_show_the_same_message() {

@@ -363,6 +363,23 @@ fn a_holder_that_only_fell_silent_and_then_dies_is_reported_too() {
 }
 
 #[test]
+fn a_holder_that_goes_on_in_another_process_is_watched_there() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        a.claim().await;
+        let waiting = b.start_waiting().await;
+        // One command moves it there, and no other follows that would make anybody look.
+        let mut elsewhere = scene.settings("a");
+        elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
+        let client = tt_client::connect::Client::connect(elsewhere).await.unwrap();
+        client.rpc().add_note(a.room.clone(), "on from here".into(), None, None).await.unwrap();
+        scene.kill("z");
+        assert_eq!(told(&waiting.await.unwrap()), "takeover_available owner_gone");
+    });
+}
+
+#[test]
 fn takeover_recipient_gone_at_once() {
     block_on(async {
         let scene = Scene::new(home!());

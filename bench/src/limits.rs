@@ -79,7 +79,7 @@ impl Commits {
             "INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, created_at, payload_json)
              VALUES (?1, 'room', 1, 'message_sent', 'bench:sender', ?2, ?3)",
         )?;
-        let id = uuid::Uuid::new_v4().to_string();
+        let id = uuid::Uuid::now_v7().to_string();
         insert.execute(params![id, ttd::clock::wall().to_string(), self.payload])?;
         Ok(())
     }

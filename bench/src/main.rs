@@ -74,8 +74,10 @@ fn main() -> ExitCode {
     let done = runtime.block_on(async {
         match &args.role {
             Some(role) => roles::play(role).await.map(|()| true),
-            None if args.soak => soak::run(args.soak_seconds).await,
-            None => measure(&args).await,
+            None => {
+                scratch::build_programs()?;
+                if args.soak { soak::run(args.soak_seconds).await } else { measure(&args).await }
+            }
         }
     });
     match done {

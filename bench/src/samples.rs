@@ -13,9 +13,9 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Adds the time between two readings of [`now`].
+    /// Adds the time between two readings of [`now`]. An end before its beginning belongs to something else, and counts as never.
     pub(crate) fn add(&mut self, from: u64, to: u64) {
-        self.0.push(to.saturating_sub(from) as f64 / 1000.0);
+        self.0.push(to.checked_sub(from).map_or(f64::INFINITY, |time| time as f64 / 1000.0));
     }
 
     pub(crate) fn extend(&mut self, other: Samples) {

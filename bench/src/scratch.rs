@@ -25,18 +25,22 @@ pub(crate) fn target_dir() -> Fallible<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// A program of the same build, made if it is missing.
+/// A program of the same build.
 pub(crate) fn program(name: &str) -> Fallible<PathBuf> {
     let own = std::env::current_exe()?;
     let path = own.parent().ok_or("this program lies in no directory")?.join(name);
     if !path.is_file() {
-        let cargo = Environment::of_this_process().get("CARGO").map_or("cargo".into(), PathBuf::from);
-        let built = Command::new(cargo).args(["build", "--release", "--package", "tt-client", "--bins"]).status()?;
-        if !built.success() || !path.is_file() {
-            return Err(format!("there is no {}: cargo build --release --bins", path.display()).into());
-        }
+        return Err(format!("there is no {}: cargo build --release --bins", path.display()).into());
     }
     Ok(path)
+}
+
+/// Brings the programs up to date when Cargo runs this one: it builds what it runs, and nothing beside.
+pub(crate) fn build_programs() -> Fallible<()> {
+    let Some(cargo) = Environment::of_this_process().get("CARGO").map(PathBuf::from) else { return Ok(()) };
+    let built =
+        Command::new(cargo).args(["build", "--release", "--locked", "--package", "tt-client", "--bins"]).status()?;
+    if built.success() { Ok(()) } else { Err("tt and ttd could not be built".into()) }
 }
 
 /// A home with a daemon in it.

@@ -90,7 +90,7 @@ fn fill(scratch: &Scratch, own: &str, rooms: usize, events_each: usize) -> Falli
         "INSERT INTO room_members (room_id, agent_id, ordinal, status, joined_at, last_seen_at)
          VALUES (?1, 'bench:other', 1, 'active', ?2, ?2), (?1, 'bench:sender', 2, 'active', ?2, ?2)",
     )?;
-    // Ids as they are made: random.
+    // Random ids, where the daemon makes them in order: no better for it.
     let mut events = connection.prepare(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
          INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, created_at, payload_json)

@@ -105,14 +105,15 @@ impl Row {
         self
     }
 
-    /// The better of two measurements of the same thing.
+    /// The better of two measurements of the same thing: the better figure, held against the better limit.
     pub(crate) fn better(self, other: Self) -> Self {
-        let worth = |row: &Self| match row.target {
-            Target::MostTimes(_) => -row.ratio.unwrap_or(f64::INFINITY),
-            Target::LeastTimes(_) => row.ratio.unwrap_or(0.0),
-            Target::Most(_) => -row.value,
-        };
-        if worth(&other) > worth(&self) { other } else { self }
+        let rate = matches!(self.target, Target::LeastTimes(_));
+        let best = |one: f64, two: f64| if rate { one.max(two) } else { one.min(two) };
+        let limit = self.limit.zip(other.limit).map(|(one, two)| best(one, two));
+        let mut row = if best(self.value, other.value) == other.value { other } else { self };
+        row.limit = limit;
+        row.ratio = limit.map(|limit| row.value / limit);
+        row
     }
 
     fn met(&self, slack: f64) -> bool {
@@ -260,6 +261,8 @@ mod tests {
         assert!(!full.passes(&row(4.5)) && quick.passes(&row(4.5)) && quick.passes(&row(3.0)));
         assert!(!quick.passes(&row(2.0)), "worse than it has been");
         assert!(full.passes(&row(10.0)));
-        assert!((row(2.0).better(row(3.0)).value - 3.0).abs() < 1e-9);
+        let disturbed = row(2.0).against("limit", 0.1);
+        let better = row(3.0).better(disturbed);
+        assert!(better.ratio.is_some_and(|ratio| (ratio - 3.0).abs() < 1e-9), "a bad limit makes no good ratio");
     }
 }

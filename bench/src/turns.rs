@@ -78,7 +78,11 @@ pub(crate) async fn holder_killed(effort: Effort) -> Fallible<Row> {
         until_waiting(&client, &room, "bench:waiter").await?;
         let from = now();
         holder.kill()?;
-        let at = waiter.time()?;
+        let line = waiter.line()?;
+        let Some((at, "TakeoverAvailable")) = line.split_once(' ') else {
+            return Err(format!("the waiter was told {line:?}").into());
+        };
+        let at = at.parse()?;
         if round >= warm_up {
             samples.add(from, at);
         }

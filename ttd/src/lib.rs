@@ -109,6 +109,8 @@ fn run(started: Started) -> ExitCode {
         tokio::spawn(signals.stop(daemon.stopper()));
         daemon.serve().await
     });
+    // A thread may still wait for a disk that hangs; everything is written, and the process does not wait for it.
+    runtime.shutdown_background();
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

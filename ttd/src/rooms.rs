@@ -28,6 +28,9 @@ use crate::store::kept::Kept;
 use crate::store::rooms::Live;
 use crate::store::{Store, idempotency, rooms};
 
+/// How long after a failure time is looked at again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone)]
 pub struct Rooms(Arc<Inner>);
 
@@ -51,6 +54,8 @@ struct Aftermath {
     events: Vec<Event>,
     /// Whose inboxes there is news for.
     recipients: Vec<AgentId>,
+    /// The processes that stand for members from now on.
+    anchors: Vec<Anchor>,
     deleted: bool,
     /// The room as it is now, to be kept.
     room: Option<Room>,
@@ -204,6 +209,7 @@ impl Rooms {
             told: told.into_iter().map(|(agent, wait)| (agent, for_people(wait, &inner.clock))).collect(),
             deadline: next_deadline(after, moment.now),
             recipients: recipients(after, &decision.events),
+            anchors: new_anchors(&decision.before, after),
             deleted: after.deleted,
             events: decision.events,
             room: Some(decision.after),
@@ -238,6 +244,8 @@ impl Rooms {
     fn publish(&self, aftermath: Aftermath) {
         let hub = &self.0.hub;
         hub.deadlines.set(&aftermath.room_id, aftermath.deadline);
+        // Only now: what ends before the commit would be looked for in vain.
+        aftermath.anchors.iter().for_each(|anchor| self.0.watch.begin(anchor));
         for (agent, answer) in aftermath.told {
             hub.waiters.tell(&aftermath.room_id, &agent, answer);
         }
@@ -317,15 +325,23 @@ impl Rooms {
     }
 
     async fn tick(&self, room_id: &RoomId) {
-        log_failure("a deadline", self.happen(room_id, turn::tick).await);
+        self.or_again(room_id, "a deadline", self.happen(room_id, turn::tick).await);
     }
 
     async fn process_ended(&self, anchor: Anchor) {
         let found = self.0.store.read(move |connection| rooms::of_process(connection, &anchor)).await;
         for room_id in found.inspect_err(|e| tracing::error!("the end of a process: {e}")).unwrap_or_default() {
             let rule = |room: &mut Room, _: &Moment| membership::processes_exited(room);
-            log_failure("the end of a process", self.happen(&room_id, rule).await);
+            self.or_again(&room_id, "the end of a process", self.happen(&room_id, rule).await);
         }
+    }
+
+    /// What the disk refused is tried again: nobody else will come by and ask.
+    fn or_again(&self, room_id: &RoomId, what: &str, done: Result<(), Error>) {
+        if done.as_ref().is_err_and(|e| e.code != ErrorCode::RoomNotFound) {
+            self.0.hub.deadlines.set(room_id, Some(self.0.clock.now() + AGAIN));
+        }
+        log_failure(what, done);
     }
 
     /// Takes away a room that has been left alone, if truly nobody is in it.
@@ -405,6 +421,14 @@ pub fn told(before: &Room, after: &Room, grant: Option<&Grant>, now: Timestamp) 
     };
     let waiting = before.members().filter(|m| m.waiting != Waiting::No);
     waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?))).collect()
+}
+
+/// The anchors members did not have before.
+fn new_anchors(before: &Room, after: &Room) -> Vec<Anchor> {
+    let changed = after.members.iter().enumerate().filter(|(index, member)| {
+        before.members.get(*index).is_none_or(|known| !Arc::ptr_eq(known, member) && known.anchor != member.anchor)
+    });
+    changed.filter_map(|(_, member)| member.anchor.clone()).collect()
 }
 
 /// Whose inboxes there is news for.

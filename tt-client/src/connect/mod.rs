@@ -95,6 +95,8 @@ impl Client {
     /// Connects, starting the daemon if there is none and it may be started.
     pub async fn connect(settings: Settings) -> Result<Self, Error> {
         let (rpc, welcome) = reach(&settings).await?;
+        // Asked once. Whoever comes back later knows its room, and the path may be gone by then.
+        let settings = Settings { context_path: None, ..settings };
         Ok(Self { settings, rpc, welcome })
     }
 
@@ -130,6 +132,8 @@ impl Client {
                     stopping if stopping.code == ErrorCode::DaemonUnreachable => stopping.message,
                     error => return Err(error),
                 },
+                // It was never sent.
+                Err(ClientError::Custom(why)) => return Err(Error::new(ErrorCode::InvalidInput, why)),
                 // It was answered, and perhaps carried out: asking again would not make the answer readable.
                 Err(ClientError::ParseError(e)) => return Err(unreadable(&e)),
                 Err(cut) => cut.to_string(),

@@ -30,8 +30,7 @@ fn no_such_process(e: io::Error) -> io::Error {
 
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
-    let stat = read(&format!("/proc/{pid}/stat"))?;
-    let mut process = parse_stat(pid, std::str::from_utf8(&stat).ok()?, boot_id)?;
+    let mut process = without_arguments(pid, boot_id)?;
     let cmdline = read(&format!("/proc/{pid}/cmdline"))?;
     process.argv = cmdline
         .split(|byte| *byte == 0)
@@ -41,6 +40,16 @@ pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
     Some(process)
 }
 
+/// Arguments live in the memory of the process, and one in trouble can keep whoever asks for them waiting. This does not ask.
+pub(super) fn started_at(pid: u32, boot_id: &str) -> Option<String> {
+    without_arguments(pid, boot_id).map(|process| process.started_at)
+}
+
+fn without_arguments(pid: u32, boot_id: &str) -> Option<Process> {
+    let stat = read(&format!("/proc/{pid}/stat"))?;
+    parse_stat(pid, std::str::from_utf8(&stat).ok()?, boot_id)
+}
+
 /// Reads a file of `/proc`. They say that they are empty, and whoever believes it reads them a few bytes at a time; every
 /// connection reads a dozen of them.
 fn read(path: &str) -> Option<Vec<u8>> {
@@ -48,8 +57,11 @@ fn read(path: &str) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 4096];
     let mut length = 0;
     loop {
-        let read = file.read(&mut bytes[length..]).ok()?;
-        length += read;
+        match file.read(&mut bytes[length..]) {
+            Ok(read) => length += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        }
         // What did not fill the space was the rest of it.
         if length < bytes.len() {
             bytes.truncate(length);

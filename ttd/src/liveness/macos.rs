@@ -40,6 +40,10 @@ pub(super) fn open(pid: u32) -> io::Result<Exit> {
     Ok(Box::pin(async move { queue.readable().await.map(|_| ()) }))
 }
 
+pub(super) fn started_at(pid: u32, boot_id: &str) -> Option<String> {
+    process(pid, boot_id).map(|process| process.started_at)
+}
+
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, _boot_id: &str) -> Option<Process> {
     let raw = i32::try_from(pid).ok()?;

@@ -42,6 +42,11 @@ pub struct Process {
 pub trait Processes: Send + Sync {
     fn get(&self, pid: u32) -> Option<Process>;
 
+    /// When a process began, which is all that says whether it is the same one.
+    fn started_at(&self, pid: u32) -> Option<String> {
+        self.get(pid).map(|process| process.started_at)
+    }
+
     fn host_id(&self) -> String;
 
     /// Starts to watch a process; the future resolves when it ends. Its start time must be checked after this returns.
@@ -97,6 +102,10 @@ impl Processes for Kernel {
         platform::process(pid, &self.boot_id)
     }
 
+    fn started_at(&self, pid: u32) -> Option<String> {
+        platform::started_at(pid, &self.boot_id)
+    }
+
     fn host_id(&self) -> String {
         self.host_id.clone()
     }
@@ -116,6 +125,7 @@ mod tests {
         let me = kernel.get(std::process::id()).unwrap();
         assert_eq!(me.parent, nix::unistd::getppid().as_raw() as u32);
         assert!(!me.started_at.is_empty() && !me.argv.is_empty() && !me.name.is_empty());
+        assert_eq!(kernel.started_at(std::process::id()).as_ref(), Some(&me.started_at));
         assert_eq!(kernel.get(std::process::id()), Some(me));
     }
 

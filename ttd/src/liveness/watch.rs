@@ -62,14 +62,21 @@ impl Watch {
         liveness
     }
 
+    /// Watches a process that stands for a member from now on, and reports it if it has ended already.
+    pub fn begin(&self, anchor: &Anchor) {
+        if self.liveness(anchor) == Liveness::Gone {
+            let _ = self.0.exited.send(anchor.clone());
+        }
+    }
+
     fn look(&self, anchor: &Anchor) -> Liveness {
         let here = anchor.host_id.is_empty() || self.0.host_names.contains(&anchor.host_id);
         if !here {
             return Liveness::Unknown;
         }
-        match self.0.processes.get(anchor.pid) {
+        match self.0.processes.started_at(anchor.pid) {
             None => Liveness::Gone,
-            Some(process) if process.started_at == anchor.process_started_at => Liveness::Alive,
+            Some(started_at) if started_at == anchor.process_started_at => Liveness::Alive,
             // Only a start time we wrote ourselves can prove that the pid belongs to another process now.
             Some(_) if anchor.host_id == self.0.host_names[0] => Liveness::Gone,
             Some(_) => Liveness::Unknown,
@@ -82,8 +89,7 @@ impl Watch {
             match this.0.processes.open(anchor.pid) {
                 Ok(exit) => {
                     // Between the look and the opening the pid may have gone to another process.
-                    let same =
-                        this.0.processes.get(anchor.pid).is_some_and(|p| p.started_at == anchor.process_started_at);
+                    let same = this.0.processes.started_at(anchor.pid).as_ref() == Some(&anchor.process_started_at);
                     if same && exit.await.is_err() {
                         tracing::warn!(
                             pid = anchor.pid,

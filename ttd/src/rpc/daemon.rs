@@ -1,15 +1,17 @@
 //! `hello`, `whoami`, `daemon_status`, `daemon_stop`.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
+use tokio::task::spawn_blocking;
 use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
 use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
 use tt_proto::{Error, ErrorCode, PROTOCOL};
 
-use super::{Call, Session, Shared};
+use super::{Call, Session, Shared, room_of};
 use crate::identity::{Caller, derive};
 
 pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
@@ -20,8 +22,24 @@ impl DaemonApiServer for DaemonMethods {
         let call = Call::of(extensions)?;
         let shared = &self.0;
         check_protocol(shared, &hello)?;
-        let caller = Caller { pid: call.connection.pid, user: &shared.user, signals: &hello.signals };
-        let derived = derive(&caller, shared.options.processes.as_ref())?;
+        // Where blocking is allowed, both at once: a process in trouble, or a disk, can keep whoever looks at it waiting.
+        let (pid, signals) = (call.connection.pid, hello.signals.clone());
+        let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
+        let derive = move || derive(&Caller { pid, user: &user, signals: &signals }, processes.as_ref());
+        let (derived, room) = match &hello.context_path {
+            Some(path) => {
+                let look = shared.look_around(hello.cwd.as_deref().map(Path::new), path).await?;
+                let both = move || Ok((derive()?, look()?));
+                let find = |(derived, place), connection: &_| Ok((derived, room_of(&place, connection)?));
+                shared.rooms.store().read_after(both, find).await?
+            }
+            None => (
+                spawn_blocking(derive)
+                    .await
+                    .map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))??,
+                None,
+            ),
+        };
         // An identity is for the life of a connection: a second hello may repeat it but never change it.
         let session = || Session { derived: derived.clone(), cwd: hello.cwd.as_ref().map(Into::into) };
         let bound = &call.connection.session.get_or_init(session).derived;
@@ -30,13 +48,9 @@ impl DaemonApiServer for DaemonMethods {
                 .hint("open a new connection for another identity")
                 .detail("agent_id", bound.identity.agent_id.as_str()));
         }
-        let room = match &hello.context_path {
-            Some(path) => {
-                shared.rooms.seen(&bound.identity.agent_id);
-                shared.room_at(call.session()?, path).await?
-            }
-            None => None,
-        };
+        if hello.context_path.is_some() {
+            shared.rooms.seen(&bound.identity.agent_id);
+        }
         tracing::debug!(agent_id = %bound.identity.agent_id, pid = call.connection.pid, version = hello.version, "hello");
         Ok(Welcome {
             protocol: PROTOCOL,

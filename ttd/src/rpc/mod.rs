@@ -12,6 +12,7 @@ mod stick;
 mod view;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,12 @@ use jsonrpsee::server::{
     BatchRequestConfig, HttpRequest, Methods, ServerConfig, StopHandle, serve_with_graceful_shutdown, stop_channel,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tower::Service;
 use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
 use tt_proto::room::RoomSummary;
-use tt_proto::{Error, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
+use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
 
 use crate::hub::Owner;
 use crate::lifecycle::Options;
@@ -42,6 +43,13 @@ const MESSAGE_BUFFER: u32 = 64;
 
 /// How long calls under way may take to finish once the daemon was told to stop.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// Looks at the disk under way at once. They share their threads with the readers of the database, which must not wait for a
+/// mount that hangs.
+const MAX_LOOKS: usize = 4;
+
+/// How long one waits for others to end. Shorter than a client waits for us.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long to hold off accepting when the process has run out of descriptors.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(20);
@@ -63,6 +71,7 @@ pub struct Shared {
     comings: Mutex<HashMap<Owner, i64>>,
     /// The newest event when this daemon started. What came after it no wait has told yet.
     newest_at_start: i64,
+    looks: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -81,6 +90,7 @@ impl Shared {
             stop,
             comings: Mutex::default(),
             newest_at_start,
+            looks: Arc::new(Semaphore::new(MAX_LOOKS)),
         }
     }
 
@@ -108,22 +118,28 @@ impl Shared {
     }
 
     /// What to find out on the disk about a path the caller named. Run it where blocking is allowed.
-    fn look_around(
+    async fn look_around(
         &self,
-        session: &Session,
+        cwd: Option<&Path>,
         path: &str,
     ) -> Result<impl FnOnce() -> Result<PathFacts, Error> + Send + 'static, Error> {
-        let (asked, home) = (PathFacts::asked(path, session.cwd.as_deref())?, self.options.home.clone());
-        Ok(move || PathFacts::gather(&asked, home.as_deref()))
+        let (asked, home) = (PathFacts::asked(path, cwd)?, self.options.home.clone());
+        let stuck = || {
+            let message = format!("{} was not looked at: other looks at the disk do not end", asked.display());
+            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
+        };
+        let look = tokio::time::timeout(LOOK_PATIENCE, self.looks.clone().acquire_owned()).await;
+        let look = look.ok().and_then(Result::ok).ok_or_else(stuck)?;
+        Ok(move || {
+            let _look = look;
+            PathFacts::gather(&asked, home.as_deref())
+        })
     }
 
     /// The room a path belongs to, if there is one.
     async fn room_at(&self, session: &Session, path: &str) -> Result<Option<RoomSummary>, Error> {
-        let find = |place: PathFacts, connection: &_| {
-            let path = place.resolve(connection, false).path;
-            Ok(store::rooms::list(connection, Some(&path))?.into_iter().next())
-        };
-        self.rooms.store().read_after(self.look_around(session, path)?, find).await
+        let look = self.look_around(session.cwd.as_deref(), path).await?;
+        self.rooms.store().read_after(look, |place, connection| room_of(&place, connection)).await
     }
 
     fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
@@ -139,6 +155,12 @@ impl Shared {
         all.merge(events::EventMethods(self.clone()).into_rpc()).map_err(clash)?;
         Ok(all.into())
     }
+}
+
+/// The room at a place, if there is one.
+fn room_of(place: &PathFacts, connection: &rusqlite::Connection) -> Result<Option<RoomSummary>, Error> {
+    let path = place.resolve(connection, false).path;
+    Ok(store::rooms::list(connection, Some(&path))?.into_iter().next())
 }
 
 /// Resolves once the daemon is to stop.

@@ -29,7 +29,7 @@ impl RoomApiServer for RoomMethods {
         let call = Call::of(extensions)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
-        let look = self.0.look_around(call.session()?, &context_path)?;
+        let look = self.0.look_around(call.session()?.cwd.as_deref(), &context_path).await?;
         let place = tokio::task::spawn_blocking(look)
             .await
             .map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))??;

@@ -44,7 +44,7 @@ impl StickApiServer for StickMethods {
         let mut stop = shared.stop.subscribe();
         let mut news = include_events.unwrap_or(false).then(|| News::of(shared, &room_id, &agent));
         // The place comes first: from then on whatever happens in the room is told here, this wait's own claim included.
-        let lives = |pid| shared.options.processes.get(pid).is_some();
+        let lives = |pid| shared.options.processes.started_at(pid).is_some();
         let mut place = hub.waiters.enter(&room_id, &agent, waiting, call.connection.pid, lives)?;
         let rule = {
             let agent = agent.clone();
