@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tt_client::connect::Client;
-use tt_proto::api::{NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::api::{MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
@@ -540,5 +540,22 @@ fn a_holder_is_still_the_holder_after_its_daemon_was_killed() {
             let wait = a.try_it().await;
             assert_eq!((told(&wait).as_str(), Turn::of(&wait).lease), ("your_turn already_owner", turn.lease.clone()));
         }
+    });
+}
+
+#[test]
+fn what_another_program_writes_into_the_database_is_seen_by_the_next_command() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let (a, b) = (scene.join("a").await, scene.join("b").await);
+        let say = async |to: &str| {
+            MessageApiClient::send_message(a.rpc(), a.room.clone(), "hi".into(), None, Some(to.into()), None, None)
+                .await
+        };
+        assert_eq!(code(say("bertha").await), ErrorCode::UnknownRecipient);
+        let other = rusqlite::Connection::open(scene.home.paths().database()).unwrap();
+        let renamed = "UPDATE room_members SET display_name = 'bertha' WHERE agent_id = ?1";
+        assert_eq!(other.execute(renamed, [b.id.as_str()]).unwrap(), 1);
+        assert_eq!(say("bertha").await.unwrap().recipients[0].agent_id, b.id);
     });
 }
