@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tt_client::connect::{Client, Settings};
+use tt_client::connect::{Client, Rpc, Settings};
 use tt_proto::api::DaemonApiClient;
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::{Error, ErrorCode};
@@ -478,7 +478,8 @@ async fn a_call_under_way_is_finished_and_no_new_one_is_let_in() {
     tokio::task::spawn_blocking(move || waiting.wait_for_a_call()).await.unwrap();
     daemon.stop();
     // An idle connection is closed once the listener is.
-    tokio::time::timeout(LIMIT, idle.rpc().on_disconnect()).await.unwrap();
+    let Rpc::Long(rpc) = idle.rpc() else { unreachable!("a client of the tests stays") };
+    tokio::time::timeout(LIMIT, rpc.on_disconnect()).await.unwrap();
     assert!(!home.paths().socket.exists());
     let error = Client::connect(settings).await.unwrap_err();
     assert!(error.message.contains("no daemon is running"), "{error}");

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jsonrpsee::core::ClientError;
-use jsonrpsee::core::client::Client as Rpc;
 use tokio::task::JoinHandle;
-use tt_client::connect::{Client, Settings};
+use tt_client::connect::{Client, Rpc, Settings};
 use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::Verbatim;

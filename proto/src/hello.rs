@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::AgentId;
 use crate::paths::Environment;
+use crate::room::RoomSummary;
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
 pub const CAPABILITIES: &[&str] = &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys"];
@@ -45,6 +46,9 @@ pub struct Hello {
     /// The caller's working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// A path of the workspace it is about: the welcome then says which room that is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_path: Option<String>,
 }
 
 /// What the client sees of its surroundings. Evidence, not authority: the daemon derives the identity.
@@ -103,6 +107,9 @@ pub struct Welcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
     pub log: String,
+    /// The room `context_path` belongs to, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<RoomSummary>,
 }
 
 /// A program file as it was when it was started.

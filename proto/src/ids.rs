@@ -43,7 +43,7 @@ impl fmt::Display for AgentId {
 }
 
 macro_rules! made_by_the_daemon {
-    ($($(#[$doc:meta])* $name:ident;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident by $version:ident;)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -51,7 +51,7 @@ macro_rules! made_by_the_daemon {
 
         impl $name {
             pub fn fresh() -> Self {
-                Self(uuid::Uuid::new_v4().to_string())
+                Self(uuid::Uuid::$version().to_string())
             }
 
             pub fn as_str(&self) -> &str {
@@ -75,11 +75,12 @@ macro_rules! made_by_the_daemon {
 
 // Read back as any text: a database of 0.1.x may hold ids of another form.
 made_by_the_daemon! {
-    RoomId;
+    RoomId by new_v4;
     /// The fencing token of a turn. Never used twice.
-    LeaseId;
-    EventId;
-    NoteId;
+    LeaseId by new_v4;
+    /// In the order they are made, so that the index over them grows at its end however long the log is.
+    EventId by now_v7;
+    NoteId by new_v4;
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use jsonrpsee::core::ClientError;
-use jsonrpsee::core::client::Client as Rpc;
-use tt_client::connect::{Client, Settings};
+
+use tt_client::connect::{Client, Rpc, Settings};
 use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient};
 use tt_proto::event::Event;
 use tt_proto::message::{Sent, Taken};

@@ -17,7 +17,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use connect::{Client, Settings};
+use connect::{Client, Settings, Wire};
 use output::{Format, Output};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
@@ -148,7 +148,17 @@ pub(crate) struct Context {
 impl Context {
     /// Reaches the daemon and settles how to answer the caller it recognised.
     pub(crate) async fn connect(&self) -> Result<(Client, Output), Failure> {
-        let client = Client::connect(self.settings.clone()).await.map_err(|e| match e.code {
+        self.connect_at(None, Wire::Short).await
+    }
+
+    /// The same, asking in which room a path is.
+    pub(crate) async fn connect_at(
+        &self,
+        context_path: Option<String>,
+        wire: Wire,
+    ) -> Result<(Client, Output), Failure> {
+        let settings = Settings { context_path, wire, ..self.settings.clone() };
+        let client = Client::connect(settings).await.map_err(|e| match e.code {
             ErrorCode::InvalidInput | ErrorCode::ProtocolMismatch => Failure::Refused(e),
             _ => Failure::NoDaemon(e),
         })?;

@@ -2,7 +2,6 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use jsonrpsee::core::client::Client as Rpc;
 use tt_proto::api::RoomApiClient;
 use tt_proto::{Error, ErrorCode};
 
@@ -37,7 +36,7 @@ pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
 async fn rooms(context: &Context) -> Vec<PathBuf> {
     let settings = Settings { autostart: false, ..context.settings.clone() };
     let Ok(mut client) = Client::connect(settings).await else { return Vec::new() };
-    let rooms = client.call(async |rpc: &Rpc| rpc.list_rooms(None).await).await;
+    let rooms = client.call(async |rpc| rpc.list_rooms(None).await).await;
     rooms.map(|all| all.rooms.into_iter().map(|room| room.canonical_path.into()).collect()).unwrap_or_default()
 }
 

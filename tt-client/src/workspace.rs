@@ -4,13 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use jsonrpsee::core::ClientError;
-use jsonrpsee::core::client::Client as Rpc;
 use tt_proto::api::{EventApiClient, RoomApiClient};
 use tt_proto::filter::OneOrMany;
 use tt_proto::room::{Joined, RoomState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
-use crate::connect::Client;
+use crate::connect::{Client, Rpc, Wire};
 use crate::output::{Format, Output, harmless};
 use crate::render::Names;
 use crate::{Context, Failure};
@@ -77,17 +76,26 @@ pub(crate) fn key() -> Option<String> {
 impl Workspace {
     /// Reaches the daemon and finds the room of this path.
     pub(crate) async fn find(context: &Context, path: impl Into<PathArg>) -> Result<Self, Failure> {
-        let path = path.into().text()?;
-        let (mut client, output) = context.connect().await?;
-        let rooms = client.call(async |rpc| rpc.list_rooms(Some(path.clone())).await).await?;
-        let Some(room) = rooms.rooms.into_iter().next() else {
+        Self::reach(context, path.into(), Wire::Short).await
+    }
+
+    /// The same for a command that stays: it listens, and may be broken off in the middle of a call.
+    pub(crate) async fn find_and_stay(context: &Context, path: impl Into<PathArg>) -> Result<Self, Failure> {
+        Self::reach(context, path.into(), Wire::Long).await
+    }
+
+    async fn reach(context: &Context, path: PathArg, wire: Wire) -> Result<Self, Failure> {
+        let path = path.text()?;
+        let (client, output) = context.connect_at(Some(path.clone()), wire).await?;
+        let Some(room) = &client.welcome().room else {
             return Err(Failure::Refused(
                 Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
                     .hint("join it: tt join")
                     .detail("path", path),
             ));
         };
-        Ok(Self { client, output, room_id: room.room_id, path })
+        let room_id = room.room_id.clone();
+        Ok(Self { client, output, room_id, path })
     }
 
     /// Makes a call that only a member may make. A caller who is not one yet joins the room that is there, and is told.

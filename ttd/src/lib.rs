@@ -100,12 +100,7 @@ fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
 /// and for looks at the disk, and they sleep until there is work.
 fn runtime() -> std::io::Result<Runtime> {
     const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(8)
-        .thread_keep_alive(A_YEAR)
-        .enable_all()
-        .build()
+    tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).thread_keep_alive(A_YEAR).enable_all().build()
 }
 
 fn run(started: Started) -> ExitCode {

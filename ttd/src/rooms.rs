@@ -4,7 +4,7 @@
 //! This is the only way a room changes. The rule runs on the writer thread, between the load and the write, so that no
 //! two commands can ever decide on the same state.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,9 @@ use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 use crate::clock::Clock;
 use crate::hub::{Hub, News, WRITE_BEHIND};
 use crate::liveness::Watch;
-use crate::stick::resolution::{Resolution, World, resolve};
+use crate::stick::resolution::{MARKERS, Resolution, World, resolve};
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
+use crate::store::kept::Kept;
 use crate::store::rooms::Live;
 use crate::store::{Store, idempotency, rooms};
 
@@ -38,6 +39,7 @@ struct Inner {
     watch: Watch,
     policy: Policy,
     began: Timestamp,
+    kept: Kept,
 }
 
 /// What a command left to be told once it is committed.
@@ -47,8 +49,11 @@ struct Aftermath {
     told: Vec<(AgentId, Wait)>,
     deadline: Option<Timestamp>,
     events: Vec<Event>,
-    members: Vec<AgentId>,
+    /// Whose inboxes there is news for.
+    recipients: Vec<AgentId>,
     deleted: bool,
+    /// The room as it is now, to be kept.
+    room: Option<Room>,
 }
 
 /// Who commands, and the key under which a repeated command is recognised.
@@ -61,7 +66,7 @@ pub struct Commander {
 impl Rooms {
     pub fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Self {
         let began = clock.now();
-        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy, began }))
+        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy, began, kept: Kept::default() }))
     }
 
     pub fn clock(&self) -> &Clock {
@@ -183,7 +188,14 @@ impl Rooms {
         let inner = &self.0;
         let moment = Moment { now: inner.clock.now(), fresh_lease: LeaseId::fresh() };
         let rule = |room: &mut Room, moment: &Moment| rule(room, moment, connection);
-        let decision = decide(connection, room_id, self, caller, &moment, inner.clock.wall(), rule)?;
+        let before = match inner.kept.take(room_id, inner.store.epoch()) {
+            Some(mut room) => {
+                rooms::enliven(&mut room, self);
+                room
+            }
+            None => rooms::load(connection, room_id, self)?,
+        };
+        let decision = decide(connection, before, caller, &moment, inner.clock.wall(), rule)?;
         let after = &decision.after;
         let reply = answer(decision.decided, after, &decision.events, connection)?;
         let told = told(&decision.before, after, decision.grant.as_ref(), moment.now);
@@ -191,9 +203,10 @@ impl Rooms {
             room_id: room_id.clone(),
             told: told.into_iter().map(|(agent, wait)| (agent, for_people(wait, &inner.clock))).collect(),
             deadline: next_deadline(after, moment.now),
-            members: after.members.iter().map(|m| m.agent_id.clone()).collect(),
+            recipients: recipients(after, &decision.events),
             deleted: after.deleted,
             events: decision.events,
+            room: Some(decision.after),
         });
         Ok(reply)
     }
@@ -204,10 +217,15 @@ impl Rooms {
         T: Send + 'static,
         F: FnOnce(&Connection, &mut Option<Aftermath>) -> Result<T, Error> + Send + 'static,
     {
-        let this = self.clone();
+        let (this, keeping) = (self.clone(), self.clone());
         let command = move |connection: &Connection| {
             let mut aftermath = None;
-            command(connection, &mut aftermath).map(|answer| (answer, aftermath))
+            let answer = command(connection, &mut aftermath)?;
+            // From here on nothing but the transaction as a whole can fail.
+            if let Some(room) = aftermath.as_mut().and_then(|aftermath| aftermath.room.take()) {
+                keeping.0.kept.put(room, keeping.0.store.epoch());
+            }
+            Ok((answer, aftermath))
         };
         let after = move |(_, aftermath): &mut (T, Option<Aftermath>)| {
             if let Some(aftermath) = aftermath.take() {
@@ -223,18 +241,8 @@ impl Rooms {
         for (agent, answer) in aftermath.told {
             hub.waiters.tell(&aftermath.room_id, &agent, answer);
         }
-        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MessageSent) {
-            for agent in
-                aftermath.members.iter().filter(|agent| event.to_agent_id.as_ref().is_none_or(|to| to == *agent))
-            {
-                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
-            }
-        }
-        for event in aftermath.events.iter().filter(|event| event.event_type == EventType::MemberLeft) {
-            // Whoever listens for a member that was removed listens in vain and is told so.
-            if let Some(agent) = &event.from_agent_id {
-                hub.inbox.arrived(&(aftermath.room_id.clone(), agent.clone()));
-            }
+        for agent in aftermath.recipients {
+            hub.inbox.arrived(&(aftermath.room_id.clone(), agent));
         }
         let deleted = aftermath.deleted.then_some(News::Deleted);
         let news = aftermath.events.into_iter().map(|event| News::Event(Arc::new(event))).chain(deleted);
@@ -367,18 +375,16 @@ pub struct Decision<X> {
     pub events: Vec<Event>,
 }
 
-/// Load, decide, write: every change of a room, whoever drives it. Inside a savepoint of the caller, who rolls it back on
+/// Decide and write: every change of a room, whoever drives it. Inside a savepoint of the caller, who rolls it back on
 /// an error.
 pub fn decide<X>(
     connection: &Connection,
-    room_id: &RoomId,
-    live: &dyn Live,
+    before: Room,
     caller: Option<&Identity>,
     moment: &Moment,
     wall: Timestamp,
     rule: impl FnOnce(&mut Room, &Moment) -> Result<(X, Option<Grant>), Error>,
 ) -> Result<Decision<X>, Error> {
-    let before = rooms::load(connection, room_id, live)?;
     let mut room = before.clone();
     if let Some(caller) = caller.filter(|caller| membership::arrives(&room, caller)) {
         membership::join(&mut room, caller, None, moment)?;
@@ -386,6 +392,7 @@ pub fn decide<X>(
     let (decided, grant) = rule(&mut room, moment)?;
     let grant = grant.or_else(|| turn::settle(&mut room, moment));
     let events = rooms::save(connection, &before, &room, wall)?;
+    room.written(events.iter().map(|event| event.event_seq));
     Ok(Decision { decided, before, after: room, grant, events })
 }
 
@@ -396,8 +403,23 @@ pub fn told(before: &Room, after: &Room, grant: Option<&Grant>, now: Timestamp) 
         Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
         _ => turn::standing(after, agent, now),
     };
-    let waiting = before.members.iter().filter(|m| m.waiting != Waiting::No);
+    let waiting = before.members().filter(|m| m.waiting != Waiting::No);
     waiting.filter_map(|m| Some((m.agent_id.clone(), answer(&m.agent_id)?))).collect()
+}
+
+/// Whose inboxes there is news for.
+fn recipients(room: &Room, events: &[Event]) -> Vec<AgentId> {
+    let mut found = Vec::new();
+    for event in events {
+        match (event.event_type, &event.to_agent_id) {
+            (EventType::MessageSent, Some(to)) => found.push(to.clone()),
+            (EventType::MessageSent, None) => found.extend(room.members().map(|m| m.agent_id.clone())),
+            // Whoever listens for a member that was removed listens in vain and is told so.
+            (EventType::MemberLeft, _) => found.extend(event.from_agent_id.clone()),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// When to look at the room again though nobody asked.
@@ -444,13 +466,52 @@ impl Live for Rooms {
 /// What the disk says about a path, gathered before the rule is asked.
 #[derive(Debug, Clone)]
 pub struct PathFacts {
-    pub dir: std::path::PathBuf,
-    pub home: Option<std::path::PathBuf>,
-    pub git_tops: Vec<std::path::PathBuf>,
-    pub marked: Vec<std::path::PathBuf>,
+    pub dir: PathBuf,
+    pub home: Option<PathBuf>,
+    pub git_tops: Vec<PathBuf>,
+    pub marked: Vec<PathBuf>,
+}
+
+/// No path people use is longer.
+const MAX_PATH_BYTES: usize = 4096;
+
+fn unusable(what: String) -> Error {
+    Error::new(ErrorCode::InvalidInput, what).hint("give the path of an existing directory or file")
 }
 
 impl PathFacts {
+    /// The path a caller means, from where it stands.
+    pub fn asked(path: &str, cwd: Option<&Path>) -> Result<PathBuf, Error> {
+        if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
+            return Err(unusable("that is not a usable path".into()));
+        }
+        let asked = Path::new(path);
+        match cwd {
+            _ if asked.is_absolute() => Ok(asked.to_owned()),
+            Some(cwd) => Ok(cwd.join(asked)),
+            None => Err(unusable("a relative path needs the caller's working directory".into())),
+        }
+    }
+
+    /// Looks at the disk around a path: a file means its directory, and symlinks are resolved.
+    pub fn gather(asked: &Path, home: Option<&Path>) -> Result<Self, Error> {
+        let found = asked.canonicalize().map_err(|e| {
+            let shown = asked.display().to_string();
+            unusable(format!("{shown} cannot be used: {e}")).detail("path", shown)
+        })?;
+        let dir = if found.is_dir() { found } else { found.parent().unwrap_or(Path::new("/")).to_owned() };
+        if dir.to_str().is_none() {
+            return Err(unusable(format!("{} is not UTF-8", dir.display())));
+        }
+        let keep = |test: &dyn Fn(&Path) -> bool| dir.ancestors().filter(|d| test(d)).map(Path::to_owned).collect();
+        Ok(Self {
+            git_tops: keep(&|d| d.join(".git").exists()),
+            marked: keep(&|d| MARKERS.iter().any(|marker| d.join(marker).exists())),
+            home: home.and_then(|home| home.canonicalize().ok()),
+            dir,
+        })
+    }
+
     /// The room this path belongs to, given the rooms there are.
     pub fn resolve(&self, connection: &Connection, force_new: bool) -> Resolution {
         resolve(&self.dir, force_new, &KnownWorld { facts: self, connection })

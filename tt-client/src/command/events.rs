@@ -3,13 +3,12 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use jsonrpsee::core::client::Client as Rpc;
 use tt_proto::AgentId;
 use tt_proto::api::EventApiClient;
 use tt_proto::event::{Event, Events};
 use tt_proto::filter::OneOrMany;
 
-use crate::connect::DEADLINE;
+use crate::connect::{DEADLINE, Rpc};
 use crate::follow::{Signals, Wrote, reader_gone, say_cursor, write};
 use crate::output::Style;
 use crate::render::Names;
@@ -64,7 +63,7 @@ pub(crate) struct Stream {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let mut workspace = Workspace::find(context, args.path).await?;
+    let mut workspace = Workspace::find_and_stay(context, args.path).await?;
     let stream = Stream {
         event_type: args.event_type.map(OneOrMany::Many),
         from: match &args.from {

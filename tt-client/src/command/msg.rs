@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use jsonrpsee::core::client::Client as Rpc;
 use tt_proto::api::{EventApiClient, MessageApiClient};
 use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
@@ -11,7 +10,7 @@ use tt_proto::message::{DeliveryHint, Sent, Skipped, Taken};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::events::{Stream, follow_log, wait_for_log};
-use crate::connect::DEADLINE;
+use crate::connect::{DEADLINE, Rpc};
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
 use crate::output::{Format, Style, harmless};
 use crate::render::Names;
@@ -131,7 +130,7 @@ async fn recv(context: &Context, args: RecvArgs) -> Result<(), Failure> {
     // Heard from here on, so that a signal ends it in order even before it has reached the daemon.
     let mut signals = Signals::listen()?;
     let find = async {
-        let mut workspace = Workspace::find(context, args.path.clone()).await?;
+        let mut workspace = Workspace::find_and_stay(context, args.path.clone()).await?;
         let from = match &args.from {
             Some(name) => Some(workspace.member(name).await?),
             None => None,

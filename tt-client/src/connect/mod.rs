@@ -2,6 +2,7 @@
 //! when it goes away. One place, used by every command.
 
 mod replace;
+mod rpc;
 mod start;
 mod transport;
 
@@ -9,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jsonrpsee::core::ClientError;
-use jsonrpsee::core::client::Client as Rpc;
 use tokio::time::Instant;
 use tt_proto::api::DaemonApiClient;
 use tt_proto::hello::{CAPABILITIES, Hello, Signals, Welcome};
@@ -17,6 +17,7 @@ use tt_proto::paths::{Environment, Paths, is_private_dir};
 use tt_proto::{Error, ErrorCode, PROTOCOL, VERSION};
 
 pub use replace::{LockState, lock_state, stop, wait_until_gone};
+pub use rpc::Rpc;
 pub use start::{Started, daemon_program, start};
 use transport::{Mute, Opened};
 
@@ -39,6 +40,18 @@ pub struct Settings {
     /// The daemon to start; looked for beside this program when not given.
     pub daemon: Option<PathBuf>,
     pub deadline: Duration,
+    pub wire: Wire,
+    /// Where the caller stands: the welcome tells which room that is in.
+    pub context_path: Option<String>,
+}
+
+/// How calls travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// One at a time: for a command that is over at once.
+    Short,
+    /// Many at a time, and streams of events: for whoever stays.
+    Long,
 }
 
 impl Settings {
@@ -52,6 +65,8 @@ impl Settings {
             protocol: PROTOCOL,
             daemon: env.get("TALKING_STICK_DAEMON").map(PathBuf::from),
             deadline: DEADLINE,
+            wire: Wire::Long,
+            context_path: None,
             env,
         })
     }
@@ -63,6 +78,7 @@ impl Settings {
             capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
             signals: self.signals.clone(),
             cwd: self.cwd.as_ref().map(|d| d.display().to_string()),
+            context_path: self.context_path.clone(),
         }
     }
 }
@@ -192,7 +208,7 @@ enum Greeting {
 }
 
 async fn greet(settings: &Settings, stream: std::os::unix::net::UnixStream) -> Result<(Rpc, Welcome), Greeting> {
-    let rpc = transport::speak(stream, settings.deadline).await.map_err(|mute| match mute {
+    let rpc = transport::speak(stream, settings.wire, settings.deadline).await.map_err(|mute| match mute {
         Mute::HungUp(why) => Greeting::HungUp(why),
         Mute::TimedOut => Greeting::Failed(busy(settings)),
         Mute::Stranger(uid) => Greeting::Failed(stranger(settings, uid)),

@@ -4,15 +4,14 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use jsonrpsee::core::client::Client as Rpc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tt_proto::api::DaemonApiClient;
 use tt_proto::hello::{Program, Welcome};
 use tt_proto::{Error, ErrorCode};
 
-use super::Settings;
 use super::start::daemon_program;
+use super::{Rpc, Settings};
 
 /// A daemon drains for at most two times five seconds before it leaves.
 const PATIENCE: Duration = Duration::from_secs(15);

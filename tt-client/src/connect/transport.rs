@@ -1,4 +1,4 @@
-//! One connection: a Unix socket, the peer checked, WebSocket and JSON-RPC on top.
+//! One connection: a Unix socket, the peer checked, JSON-RPC on top.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -6,11 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use jsonrpsee::client_transport::ws::{Url, WsHandshakeError, WsTransportClientBuilder};
-use jsonrpsee::core::client::{Client as Rpc, ClientBuilder};
+use jsonrpsee::core::client::ClientBuilder;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
+
+use super::Wire;
+use super::rpc::{Rpc, Short};
 
 /// Every call brings its own deadline; a wait is longer than any that would do for all.
 const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -61,13 +64,16 @@ pub(super) enum Mute {
 }
 
 /// Makes a JSON-RPC client of a connected socket, after checking that the other end is run by the same user.
-pub(super) async fn speak(stream: UnixStream, deadline: Duration) -> Result<Rpc, Mute> {
+pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) -> Result<Rpc, Mute> {
     let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
     stream.set_nonblocking(true).map_err(hung_up)?;
     let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
     let peer = stream.peer_cred().map_err(hung_up)?;
     if peer.uid() != nix::unistd::getuid().as_raw() {
         return Err(Mute::Stranger(peer.uid()));
+    }
+    if wire == Wire::Short {
+        return Ok(Rpc::Short(Short::new(stream)));
     }
     let url = Url::parse("ws://localhost/").map_err(|e| Mute::HungUp(e.to_string()))?;
     let transport = WsTransportClientBuilder::default()
@@ -78,5 +84,5 @@ pub(super) async fn speak(stream: UnixStream, deadline: Duration) -> Result<Rpc,
         WsHandshakeError::Timeout(_) => Mute::TimedOut,
         e => Mute::HungUp(e.to_string()),
     })?;
-    Ok(ClientBuilder::default().request_timeout(NO_LIMIT).build_with_tokio(sender, receiver))
+    Ok(Rpc::Long(ClientBuilder::default().request_timeout(NO_LIMIT).build_with_tokio(sender, receiver)))
 }

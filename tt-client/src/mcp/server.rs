@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use jsonrpsee::core::client::{Client as Rpc, ClientT};
+use jsonrpsee::core::client::ClientT;
 use jsonrpsee::core::traits::ToRpcParams;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, InitializeResult,
@@ -24,7 +24,7 @@ use super::caller::Callers;
 use super::in_band::Inbox;
 use super::tools::{ALL, Kind, ToolSpec};
 use super::written::Receipts;
-use crate::connect::{Client, DEADLINE};
+use crate::connect::{Client, DEADLINE, Rpc};
 use crate::workspace::key;
 
 /// The longest a tool call takes: some harnesses give up after a minute.

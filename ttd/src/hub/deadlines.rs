@@ -23,14 +23,18 @@ impl Deadlines {
     /// Sets a room's next deadline. The timer is disturbed only when it would otherwise sleep past it.
     pub fn set(&self, room: &RoomId, next: Option<Timestamp>) {
         let mut due = self.lock();
+        if due.by_room.get(room) == next.as_ref() {
+            return;
+        }
+        // What the timer sleeps until. It may be this room's own deadline, which mostly moves away: then it wakes once more.
+        let awaited = due.by_time.first().map(|(first, _)| *first);
         if let Some(old) = due.by_room.remove(room) {
             due.by_time.remove(&(old, room.clone()));
         }
         if let Some(at) = next {
-            let earliest = due.by_time.first().is_none_or(|(first, _)| at < *first);
             due.by_room.insert(room.clone(), at);
             due.by_time.insert((at, room.clone()));
-            if earliest {
+            if awaited.is_none_or(|first| at < first) {
                 self.earlier.notify_one();
             }
         }

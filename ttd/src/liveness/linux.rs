@@ -1,7 +1,7 @@
 //! Linux: `/proc`, and a pidfd for each process that is watched.
 #![expect(unsafe_code, reason = "pidfd_open has no safe wrapper; the descriptor it returns is owned at once")]
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use tokio::io::Interest;
@@ -30,15 +30,23 @@ fn no_such_process(e: io::Error) -> io::Error {
 
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut process = parse_stat(pid, &stat, boot_id)?;
-    let cmdline = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let stat = read(&format!("/proc/{pid}/stat"))?;
+    let mut process = parse_stat(pid, std::str::from_utf8(&stat).ok()?, boot_id)?;
+    let cmdline = read(&format!("/proc/{pid}/cmdline"))?;
     process.argv = cmdline
         .split(|byte| *byte == 0)
         .filter(|arg| !arg.is_empty())
         .map(|arg| String::from_utf8_lossy(arg).into_owned())
         .collect();
     Some(process)
+}
+
+/// Reads a file of `/proc`. They say that they are empty, and whoever believes it reads them a few bytes at a time; every
+/// connection reads a dozen.
+fn read(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(4096);
+    std::fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// `pid (name) state ppid pgrp session … starttime …`; the name may hold spaces and brackets, so it ends at the last one.

@@ -30,6 +30,13 @@ impl DaemonApiServer for DaemonMethods {
                 .hint("open a new connection for another identity")
                 .detail("agent_id", bound.identity.agent_id.as_str()));
         }
+        let room = match &hello.context_path {
+            Some(path) => {
+                shared.rooms.seen(&bound.identity.agent_id);
+                shared.room_at(call.session()?, path).await?
+            }
+            None => None,
+        };
         tracing::debug!(agent_id = %bound.identity.agent_id, pid = call.connection.pid, version = hello.version, "hello");
         Ok(Welcome {
             protocol: PROTOCOL,
@@ -41,6 +48,7 @@ impl DaemonApiServer for DaemonMethods {
             supervised: shared.options.supervised,
             program: shared.program.clone(),
             log: shared.options.paths.log().display().to_string(),
+            room,
         })
     }
 

@@ -25,12 +25,14 @@ use tokio::sync::watch;
 use tower::Service;
 use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
+use tt_proto::room::RoomSummary;
 use tt_proto::{Error, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
 
 use crate::hub::Owner;
 use crate::lifecycle::Options;
 use crate::lifecycle::idle::Activity;
-use crate::rooms::{Commander, Rooms};
+use crate::rooms::{Commander, PathFacts, Rooms};
+use crate::store;
 
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
@@ -103,6 +105,25 @@ impl Shared {
         let identity = call.identity()?.clone();
         self.rooms.seen(&identity.agent_id);
         Ok(Commander { identity, idempotency_key })
+    }
+
+    /// What to find out on the disk about a path the caller named. Run it where blocking is allowed.
+    fn look_around(
+        &self,
+        session: &Session,
+        path: &str,
+    ) -> Result<impl FnOnce() -> Result<PathFacts, Error> + Send + 'static, Error> {
+        let (asked, home) = (PathFacts::asked(path, session.cwd.as_deref())?, self.options.home.clone());
+        Ok(move || PathFacts::gather(&asked, home.as_deref()))
+    }
+
+    /// The room a path belongs to, if there is one.
+    async fn room_at(&self, session: &Session, path: &str) -> Result<Option<RoomSummary>, Error> {
+        let find = |place: PathFacts, connection: &_| {
+            let path = place.resolve(connection, false).path;
+            Ok(store::rooms::list(connection, Some(&path))?.into_iter().next())
+        };
+        self.rooms.store().read_after(self.look_around(session, path)?, find).await
     }
 
     fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
@@ -187,7 +208,6 @@ fn greet(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &Sto
 
 fn limits() -> ServerConfig {
     ServerConfig::builder()
-        .ws_only()
         .max_connections(u32::MAX)
         .max_request_body_size(MAX_REQUEST_BYTES)
         .max_response_body_size(MAX_RESPONSE_BYTES)

@@ -1,6 +1,5 @@
 //! `join_path`, `leave_room`, `kick_member`, `list_rooms`, `get_room_state`, `resolve_member`, `set_room_policy`.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jsonrpsee::Extensions;
@@ -12,13 +11,8 @@ use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, ResolvedMemb
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::{Call, Shared, view};
-use crate::rooms::PathFacts;
-use crate::stick::resolution::MARKERS;
 use crate::stick::{Room, fairness, membership, names};
 use crate::store::{deliveries, events, rooms};
-
-/// No path people use is longer.
-const MAX_PATH_BYTES: usize = 4096;
 
 pub(super) struct RoomMethods(pub(super) Arc<Shared>);
 
@@ -35,7 +29,10 @@ impl RoomApiServer for RoomMethods {
         let call = Call::of(extensions)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
-        let place = self.place(&call, &context_path).await?;
+        let look = self.0.look_around(call.session()?, &context_path)?;
+        let place = tokio::task::spawn_blocking(look)
+            .await
+            .map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))??;
         let clock = self.0.rooms.clock().clone();
         let agent_id = by.identity.agent_id.clone();
         let joined = self
@@ -110,15 +107,11 @@ impl RoomApiServer for RoomMethods {
     async fn list_rooms(&self, extensions: &Extensions, context_path: Option<String>) -> Result<Rooms, Error> {
         let call = Call::of(extensions)?;
         self.0.rooms.seen(&call.identity()?.agent_id);
-        let place = match context_path {
-            Some(path) => Some(self.place(&call, &path).await?),
-            None => None,
+        let rooms = match context_path {
+            Some(path) => self.0.room_at(call.session()?, &path).await?.into_iter().collect(),
+            None => self.0.rooms.store().read(|connection| rooms::list(connection, None)).await?,
         };
-        let list = self.0.rooms.store().read(move |connection| {
-            let path = place.map(|place| place.resolve(connection, false).path);
-            rooms::list(connection, path.as_deref())
-        });
-        Ok(Rooms { rooms: list.await? })
+        Ok(Rooms { rooms })
     }
 
     async fn get_room_state(&self, extensions: &Extensions, room_id: RoomId) -> Result<RoomState, Error> {
@@ -185,7 +178,7 @@ impl RoomApiServer for RoomMethods {
 }
 
 fn active(room: &Room) -> usize {
-    room.members.iter().filter(|m| m.status == MemberStatus::Active).count()
+    room.members().filter(|m| m.status == MemberStatus::Active).count()
 }
 
 /// A display name is one line people can type.
@@ -195,42 +188,4 @@ fn checked_name(name: &str) -> Result<String, Error> {
         return Err(Error::new(ErrorCode::InvalidInput, "a display name has 1 to 64 bytes and no control characters"));
     }
     Ok(name.to_owned())
-}
-
-impl RoomMethods {
-    /// Looks at the disk around a path: a file means its directory, and symlinks are resolved.
-    async fn place(&self, call: &Call, path: &str) -> Result<PathFacts, Error> {
-        let typed = path.to_owned();
-        let invalid = move |what: String| {
-            Error::new(ErrorCode::InvalidInput, what)
-                .hint("give the path of an existing directory or file")
-                .detail("path", typed.as_str())
-        };
-        if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
-            return Err(invalid("that is not a usable path".into()));
-        }
-        let mut asked = PathBuf::from(path);
-        if asked.is_relative() {
-            let cwd = call.session()?.cwd.clone();
-            asked =
-                cwd.ok_or_else(|| invalid("a relative path needs the caller's working directory".into()))?.join(asked);
-        }
-        let home = self.0.options.home.clone();
-        let look = tokio::task::spawn_blocking(move || {
-            let found =
-                asked.canonicalize().map_err(|e| invalid(format!("{} cannot be used: {e}", asked.display())))?;
-            let dir = if found.is_dir() { found } else { found.parent().unwrap_or(Path::new("/")).to_owned() };
-            if dir.to_str().is_none() {
-                return Err(invalid(format!("{} is not UTF-8", dir.display())));
-            }
-            let keep = |test: &dyn Fn(&Path) -> bool| dir.ancestors().filter(|d| test(d)).map(Path::to_owned).collect();
-            Ok(PathFacts {
-                git_tops: keep(&|d| d.join(".git").exists()),
-                marked: keep(&|d| MARKERS.iter().any(|marker| d.join(marker).exists())),
-                home: home.and_then(|home| home.canonicalize().ok()),
-                dir,
-            })
-        });
-        look.await.map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))?
-    }
 }

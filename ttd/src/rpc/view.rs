@@ -25,7 +25,7 @@ fn member(member: &stick::Member, unread: usize, clock: &Clock) -> Member {
 }
 
 pub(super) fn members(room: &stick::Room, unread: &HashMap<AgentId, usize>, clock: &Clock) -> Vec<Member> {
-    room.members.iter().map(|m| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), clock)).collect()
+    room.members().map(|m| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), clock)).collect()
 }
 
 pub(super) fn room(room: &stick::Room, viewer: &AgentId, updated_at: Timestamp, clock: &Clock) -> Room {

@@ -8,7 +8,7 @@ use super::{Member, Room, Waiting};
 type Rank = (i64, i64);
 
 fn rank(room: &Room, member: &Member) -> Rank {
-    let places = room.members.iter().map(|m| m.ordinal).max().unwrap_or(0) + 1;
+    let places = room.members().map(|m| m.ordinal).max().unwrap_or(0) + 1;
     // The sequence goes on from the last holder: the member after it comes first, the holder itself last.
     let after_holder = (member.ordinal - room.sequence_index - 1).rem_euclid(places);
     (member.last_held_turn.unwrap_or(-1), after_holder)
@@ -39,7 +39,7 @@ fn must_stand_back(room: &Room, member: &Member, now: Timestamp) -> bool {
 /// The fairest of those who listen and may claim now.
 pub fn next_claimant(room: &Room, now: Timestamp) -> Option<&Member> {
     let may = |m: &&Member| matches!(m.waiting, Waiting::Listening { alone } if may_claim(room, m, alone, now));
-    room.members.iter().filter(may).min_by_key(|m| rank(room, m))
+    room.members().filter(may).min_by_key(|m| rank(room, m))
 }
 
 /// Those who listen, in the order in which they would be given the stick.

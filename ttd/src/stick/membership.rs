@@ -1,5 +1,7 @@
 //! Coming and going: join, leave, kick, a process that ends, a member nobody has heard of.
 
+use std::sync::Arc;
+
 use tt_proto::event::{EventType, MemberJoined};
 use tt_proto::handoff::Verbatim;
 use tt_proto::hello::Identity;
@@ -16,7 +18,7 @@ pub fn join(room: &mut Room, who: &Identity, display_name: Option<&str>, moment:
         Some(member) if member.status != MemberStatus::Active => Some("returned"),
         Some(_) => None,
     };
-    let ordinal = room.members.iter().map(|m| m.ordinal + 1).max().unwrap_or(0);
+    let ordinal = room.members().map(|m| m.ordinal + 1).max().unwrap_or(0);
     let known = room.member(&who.agent_id);
     let name = display_name.map(str::to_owned).or_else(|| known.map(|m| m.display_name.clone()));
     let joined = Member {
@@ -44,7 +46,7 @@ pub fn join(room: &mut Room, who: &Identity, display_name: Option<&str>, moment:
     }
     match room.member_mut(&who.agent_id) {
         Some(member) => *member = joined,
-        None => room.members.push(joined),
+        None => room.members.push(Arc::new(joined)),
     }
     Ok(())
 }
@@ -107,7 +109,8 @@ fn remove(room: &mut Room, agent: &AgentId, status: MemberStatus, reason: &str) 
         turn::clear(room);
     }
     push_left(room, agent, reason);
-    room.deleted = !room.members.iter().any(|m| m.status == MemberStatus::Active);
+    let anyone = room.members().any(|m| m.status == MemberStatus::Active);
+    room.deleted = !anyone;
     Removed { was_owner, was_reserved_for }
 }
 
@@ -133,7 +136,7 @@ pub fn processes_exited(room: &mut Room) {
 pub(super) fn expire(room: &mut Room, moment: &Moment) {
     let quiet = |m: &&Member| m.status == MemberStatus::Active && m.waiting == Waiting::No;
     let due = |m: &&Member| m.last_seen_at + room.policy.presence_ttl <= moment.now;
-    let silent: Vec<AgentId> = room.members.iter().filter(quiet).filter(due).map(|m| m.agent_id.clone()).collect();
+    let silent: Vec<AgentId> = room.members().filter(quiet).filter(due).map(|m| m.agent_id.clone()).collect();
     depart(room, &silent, "expired");
 }
 

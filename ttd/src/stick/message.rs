@@ -36,7 +36,7 @@ pub fn send(
         }
         Some(to) => vec![to.clone()],
         None => {
-            let others = room.members.iter().filter(|m| m.status == MemberStatus::Active && m.agent_id != *from);
+            let others = room.members().filter(|m| m.status == MemberStatus::Active && m.agent_id != *from);
             others.map(|m| m.agent_id.clone()).collect()
         }
     };

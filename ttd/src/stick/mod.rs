@@ -13,6 +13,8 @@ pub mod resolution;
 pub mod takeover;
 pub mod turn;
 
+use std::sync::Arc;
+
 use tt_proto::event::EventType;
 use tt_proto::handoff::Verbatim;
 use tt_proto::hello::Anchor;
@@ -43,7 +45,8 @@ pub struct Room {
     pub released_at: Option<Timestamp>,
     /// The ordinal of the last holder, from which the sequence goes on.
     pub sequence_index: i64,
-    pub members: Vec<Member>,
+    /// Shared with the room as it was before, until a rule changes one.
+    pub members: Vec<Arc<Member>>,
     pub policy: Policy,
     /// What this command adds to the log.
     pub events: Vec<EventDraft>,
@@ -142,12 +145,16 @@ pub struct Grant {
 }
 
 impl Room {
+    pub fn members(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.members.iter().map(|member| &**member)
+    }
+
     pub fn member(&self, agent_id: &AgentId) -> Option<&Member> {
-        self.members.iter().find(|m| m.agent_id == *agent_id)
+        self.members().find(|m| m.agent_id == *agent_id)
     }
 
     pub fn member_mut(&mut self, agent_id: &AgentId) -> Option<&mut Member> {
-        self.members.iter_mut().find(|m| m.agent_id == *agent_id)
+        self.members.iter_mut().find(|m| m.agent_id == *agent_id).map(Arc::make_mut)
     }
 
     /// The caller as a member who counts, or the refusal it gets.
@@ -169,7 +176,7 @@ impl Room {
     }
 
     pub fn present(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|m| m.is_present())
+        self.members().filter(|m| m.is_present())
     }
 
     /// Whether anybody but these is there.
@@ -189,6 +196,18 @@ impl Room {
         self.owner.as_ref().or(self.reserved_for.as_ref()).and_then(|agent| self.member(agent))
     }
 
+    /// Takes note that its events are in the log now, under these numbers.
+    pub fn written(&mut self, event_seqs: impl Iterator<Item = i64> + Clone) {
+        for held in [&mut self.pending_handoff, &mut self.current_handoff].into_iter().flatten() {
+            if let HandoffAt::Draft(index) = held.at
+                && let Some(seq) = event_seqs.clone().nth(index)
+            {
+                held.at = HandoffAt::Stored(seq);
+            }
+        }
+        self.events.clear();
+    }
+
     /// What a reader should know beyond the stored state.
     pub fn derived_state(&self, now: Timestamp) -> Option<DerivedState> {
         use tt_proto::turn::TakeoverReason as R;
@@ -205,17 +224,17 @@ impl Room {
 
     /// The next moment at which something changes by itself, for whoever waits.
     pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        let waited_for = self.members.iter().any(|m| m.waiting != Waiting::No);
+        let waited_for = self.members().any(|m| m.waiting != Waiting::No);
         let grace = self.released_at.map(|at| at + self.policy.waiter_grace).filter(|_| self.state == StickState::Idle);
         // Nobody stands back any longer for a member who did not wait again in time.
-        let patience = self.members.iter().filter_map(|m| m.last_wait_at).map(|at| at + self.policy.wait_max);
+        let patience = self.members().filter_map(|m| m.last_wait_at).map(|at| at + self.policy.wait_max);
         let patience = patience.filter(|at| *at > now && grace.is_some_and(|grace| *at < grace)).min();
         let claim = self.claim_expires_at.filter(|_| !self.reservation_expired || waited_for);
         let idle =
             self.owner.as_ref().and_then(|o| self.member(o)).map(|o| o.last_seen_at + self.policy.owner_activity_ttl);
         let for_waiters = [grace, patience, self.lease_end(), idle].into_iter().flatten().filter(|_| waited_for);
         // Whoever waits will stop waiting, and nobody says when.
-        let expiry = self.members.iter().filter(|m| m.status == MemberStatus::Active);
+        let expiry = self.members().filter(|m| m.status == MemberStatus::Active);
         let expiry = expiry.map(|m| m.last_seen_at + self.policy.presence_ttl);
         for_waiters.chain(claim).chain(expiry).filter(|at| *at > now).min()
     }

@@ -8,10 +8,10 @@ use super::{Member, Room};
 /// The one member a name means: a full agent id, present or absent; else a display name or the beginning of an id that
 /// fits exactly one active member.
 pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
-    if let Some(member) = room.members.iter().find(|m| m.agent_id.as_str() == name) {
+    if let Some(member) = room.members().find(|m| m.agent_id.as_str() == name) {
         return Ok(member);
     }
-    let active = || room.members.iter().filter(|m| m.status == MemberStatus::Active);
+    let active = || room.members().filter(|m| m.status == MemberStatus::Active);
     let named: Vec<&Member> = active().filter(|m| m.display_name.eq_ignore_ascii_case(name)).collect();
     let fitting = if named.is_empty() && !name.is_empty() {
         active().filter(|m| m.agent_id.as_str().starts_with(name)).collect()
@@ -30,7 +30,7 @@ pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
 }
 
 fn unknown(room: &Room, name: &str) -> Error {
-    let active = room.members.iter().filter(|m| m.status == MemberStatus::Active);
+    let active = room.members().filter(|m| m.status == MemberStatus::Active);
     let near: Vec<String> = active
         .filter(|m| is_near(name, &m.display_name) || is_near(name, m.agent_id.as_str()))
         .map(|m| m.agent_id.to_string())

@@ -1,5 +1,7 @@
 //! Rooms for the tests of the rules.
 
+use std::sync::Arc;
+
 use tt_proto::policy::Policy;
 use tt_proto::room::{Liveness, MemberStatus, StickState};
 use tt_proto::{AgentId, LeaseId, Timestamp};
@@ -53,7 +55,7 @@ pub(crate) fn room(agents: &[&str]) -> Room {
         released_by: None,
         released_at: None,
         sequence_index: 0,
-        members: agents.iter().enumerate().map(member).collect(),
+        members: agents.iter().enumerate().map(member).map(Arc::new).collect(),
         policy: Policy::default(),
         events: Vec::new(),
         deleted: false,

@@ -5,6 +5,7 @@
 pub mod deliveries;
 pub mod events;
 pub mod idempotency;
+pub mod kept;
 mod migrations;
 pub mod notes;
 mod readers;
@@ -91,13 +92,31 @@ impl Store {
         self.writer.write(command, after).await
     }
 
+    /// Grows when the tables may hold something else than the commands so far have left there: a transaction failed, or
+    /// another program wrote to the file. For the writer thread.
+    pub fn epoch(&self) -> u64 {
+        self.writer.epoch()
+    }
+
     /// Runs a query on a read-only connection, never in the writer's way.
     pub async fn read<T, F>(&self, query: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     {
-        self.readers.read(query).await
+        self.readers.read(|| Ok(()), |(), connection| query(connection)).await
+    }
+
+    /// The same, after a look at something else that may block.
+    pub async fn read_after<P, T>(
+        &self,
+        look: impl FnOnce() -> Result<P, Error> + Send + 'static,
+        query: impl FnOnce(P, &Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+    {
+        self.readers.read(look, query).await
     }
 
     /// The offset of the steady clock in this boot: what an earlier daemon wrote down, or this one's, written down now.

@@ -39,17 +39,23 @@ impl Readers {
         Ok(Self { pool })
     }
 
-    pub(super) async fn read<T, F>(&self, query: F) -> Result<T, Error>
+    /// Runs a query on a thread that may block. What `before` finds out there comes first, with no connection held: a
+    /// file system that hangs must not keep readers from others.
+    pub(super) async fn read<P, T>(
+        &self,
+        before: impl FnOnce() -> Result<P, Error> + Send + 'static,
+        query: impl FnOnce(P, &Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     {
         let pool = self.pool.clone();
         let reading = tokio::task::spawn_blocking(move || {
+            let found = before()?;
             let connection = pool
                 .get()
                 .map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("no reader came free: {e}")))?;
-            query(&connection)
+            query(found, &connection)
         });
         reading.await.map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("the reader failed: {e}")))?
     }

@@ -1,6 +1,7 @@
 //! Rooms and members as rows: loaded whole for a rule, and written back where the rule changed them.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tt_proto::event::Event;
@@ -32,6 +33,21 @@ pub fn not_found(room_id: &RoomId) -> Error {
     Error::new(ErrorCode::RoomNotFound, "there is no such room").detail("room_id", room_id.as_str())
 }
 
+/// Brings what is not stored up to this moment.
+pub fn enliven(room: &mut Room, live: &dyn Live) {
+    for member in &mut room.members {
+        let waiting = live.waiting(&room.room_id, &member.agent_id);
+        let liveness = member.anchor.as_ref().map_or(Liveness::Unknown, |anchor| live.liveness(anchor));
+        let seen = live.last_seen(&member.agent_id).map_or(member.last_seen_at, |at| at.max(member.last_seen_at));
+        let waited = live.last_wait(&room.room_id, &member.agent_id).or(member.last_wait_at);
+        let new = (waiting, liveness, seen, waited);
+        if new != (member.waiting, member.liveness, member.last_seen_at, member.last_wait_at) {
+            let member = Arc::make_mut(member);
+            (member.waiting, member.liveness, member.last_seen_at, member.last_wait_at) = new;
+        }
+    }
+}
+
 /// Loads a room with its members.
 pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Result<Room, Error> {
     let mut room = connection
@@ -55,8 +71,9 @@ pub fn load(connection: &Connection, room_id: &RoomId, live: &dyn Live) -> Resul
         )
         .map_err(query_failed)?;
     let members =
-        statement.query_map([room_id.as_str()], |row| member_row(row, room_id, live)).map_err(query_failed)?;
+        statement.query_map([room_id.as_str()], |row| member_row(row, live).map(Arc::new)).map_err(query_failed)?;
     room.0.members = members.collect::<Result<_, _>>().map_err(query_failed)?;
+    enliven(&mut room.0, live);
     Ok(room.0)
 }
 
@@ -87,7 +104,7 @@ fn room_row(row: &Row<'_>, policy: &Policy) -> rusqlite::Result<(Room, HandoffSe
     Ok((room, (row.get(14)?, row.get(15)?)))
 }
 
-fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Result<Member> {
+fn member_row(row: &Row<'_>, live: &dyn Live) -> rusqlite::Result<Member> {
     let agent_id = AgentId::trusted(row.get::<_, String>(0)?);
     let (host, pid, started): (Option<String>, Option<u32>, Option<String>) = (row.get(7)?, row.get(8)?, row.get(9)?);
     let anchor = pid.map(|pid| Anchor {
@@ -104,17 +121,14 @@ fn member_row(row: &Row<'_>, room_id: &RoomId, live: &dyn Live) -> rusqlite::Res
         harness: row.get(4)?,
         session_id: row.get(5)?,
         found_by: row.get(6)?,
-        liveness: anchor.as_ref().map_or(Liveness::Unknown, |anchor| live.liveness(anchor)),
+        liveness: Liveness::Unknown,
         anchor,
         joined_at: time(row, 10)?.unwrap_or(Timestamp::from_millis(0)),
         // What was not written behind when the daemon was killed counts in the member's favour.
-        last_seen_at: live
-            .last_seen(&agent_id)
-            .unwrap_or_else(|| (stored_seen + live.doubt()).min(live.began()))
-            .max(stored_seen),
-        last_wait_at: live.last_wait(room_id, &agent_id).or(time(row, 12)?),
+        last_seen_at: (stored_seen + live.doubt()).min(live.began()).max(stored_seen),
+        last_wait_at: time(row, 12)?,
         last_held_turn: row.get(13)?,
-        waiting: live.waiting(room_id, &agent_id),
+        waiting: Waiting::No,
         agent_id,
     })
 }
@@ -151,8 +165,12 @@ pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestam
         appended.push(events::append(connection, &after.room_id, draft, wall)?);
     }
     save_room(connection, before, after, &appended, wall)?;
-    for member in &after.members {
-        let known = before.member(&member.agent_id);
+    for (index, member) in after.members.iter().enumerate() {
+        // Members only ever come, at the end; and mostly nobody changed.
+        let known = before.members.get(index);
+        if known.is_some_and(|known| Arc::ptr_eq(known, member)) {
+            continue;
+        }
         if known.is_none_or(|known| worth_writing(known, member)) {
             // A time that was only assumed in the member's favour must not be written down as if it were known.
             let seen = known.is_none_or(|known| known.last_seen_at != member.last_seen_at);
@@ -173,6 +191,47 @@ fn worth_writing(before: &Member, after: &Member) -> bool {
     lasting(before) != lasting(after)
 }
 
+/// Whether the room's own row stays as it is. Named field by field, so that a new one has to be decided on.
+fn same_row(before: &Room, after: &Room) -> bool {
+    let Room {
+        room_id,
+        canonical_path,
+        state,
+        turn_id,
+        owner,
+        lease_id,
+        lease_expires_at,
+        reserved_for,
+        claim_expires_at,
+        reservation_expired,
+        pending_handoff,
+        current_handoff,
+        released_by,
+        released_at,
+        sequence_index,
+        members: _,
+        policy,
+        events: _,
+        deleted: _,
+    } = after;
+    before.turn_id == *turn_id
+        && before.state == *state
+        && before.room_id == *room_id
+        && before.canonical_path == *canonical_path
+        && before.owner == *owner
+        && before.lease_id == *lease_id
+        && before.lease_expires_at == *lease_expires_at
+        && before.reserved_for == *reserved_for
+        && before.claim_expires_at == *claim_expires_at
+        && before.reservation_expired == *reservation_expired
+        && before.pending_handoff == *pending_handoff
+        && before.current_handoff == *current_handoff
+        && before.released_by == *released_by
+        && before.released_at == *released_at
+        && before.sequence_index == *sequence_index
+        && before.policy == *policy
+}
+
 fn save_room(
     connection: &Connection,
     before: &Room,
@@ -180,8 +239,7 @@ fn save_room(
     appended: &[Event],
     wall: Timestamp,
 ) -> Result<(), Error> {
-    let row = |room: &Room| Room { members: Vec::new(), events: Vec::new(), ..room.clone() };
-    if after.events.is_empty() && row(before) == row(after) {
+    if same_row(before, after) {
         return Ok(());
     }
     let seq = |held: &Option<HeldHandoff>| {
@@ -317,7 +375,7 @@ pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSumm
     let only = if path.is_some() { "WHERE canonical_path = ?1" } else { "WHERE ?1 IS NULL" };
     let mut statement = connection
         .prepare_cached(&format!(
-            "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, updated_at,
+            "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, {TOUCHED_AT},
                (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active')
              FROM path_rooms r {only} ORDER BY canonical_path"
         ))
@@ -338,10 +396,15 @@ pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSumm
     statement.query_map([path], summary).and_then(Iterator::collect).map_err(query_failed)
 }
 
-/// When the row was last written.
+/// When something last happened in a room `r`. Its own row is written only when that changes, which a message does not.
+const TOUCHED_AT: &str = "max(updated_at, coalesce((SELECT created_at FROM room_events e WHERE e.room_id = r.room_id
+                            ORDER BY event_seq DESC LIMIT 1), ''))";
+
 pub fn updated_at(connection: &Connection, room_id: &RoomId) -> Result<Timestamp, Error> {
     let at = |row: &Row<'_>| time(row, 0);
-    let at = connection.query_row("SELECT updated_at FROM path_rooms WHERE room_id = ?1", [room_id.as_str()], at);
+    let at = connection
+        .prepare_cached(&format!("SELECT {TOUCHED_AT} FROM path_rooms r WHERE room_id = ?1"))
+        .and_then(|mut statement| statement.query_row([room_id.as_str()], at));
     Ok(at.map_err(query_failed)?.unwrap_or(Timestamp::from_millis(0)))
 }
 
@@ -381,10 +444,10 @@ pub fn engaged(connection: &Connection) -> Result<Vec<RoomId>, Error> {
 /// The rooms nothing has happened in for their `idle_room_ttl`. What 0.1.x left behind counts from when it was taken over.
 pub fn untouched(connection: &Connection, policy: &Policy, now: Timestamp) -> Result<Vec<RoomId>, Error> {
     let mut statement = connection
-        .prepare_cached(
-            "SELECT room_id, policy_json, max(updated_at, (SELECT applied_at FROM schema_migrations WHERE id = 101))
-             FROM path_rooms",
-        )
+        .prepare_cached(&format!(
+            "SELECT room_id, policy_json, max({TOUCHED_AT}, (SELECT applied_at FROM schema_migrations WHERE id = 101))
+             FROM path_rooms r"
+        ))
         .map_err(query_failed)?;
     let room = |row: &Row<'_>| {
         let ttl = overrides(row.get(1)?).over(policy).idle_room_ttl;

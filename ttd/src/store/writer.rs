@@ -2,8 +2,9 @@
 //! one transaction, commits once, and only then answers. So load makes a commit cheaper for each, not slower.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -19,6 +20,7 @@ const MAX_BATCH: usize = 512;
 pub(super) struct Writer {
     queue: Mutex<Option<Sender<Box<dyn Command>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    epoch: Arc<AtomicU64>,
 }
 
 /// One queued command: run inside the transaction, answered after it.
@@ -72,8 +74,17 @@ fn failed() -> Error {
 impl Writer {
     pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
         let (queue, commands) = channel();
-        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || serve(connection, &commands))?;
-        Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
+        let epoch = Arc::new(AtomicU64::new(0));
+        let serve = {
+            let epoch = epoch.clone();
+            move || serve(connection, &commands, &epoch)
+        };
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(serve)?;
+        Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)), epoch })
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
     pub(super) async fn write<T, F, A>(&self, command: F, after: A) -> Result<T, Error>
@@ -108,12 +119,21 @@ fn closed() -> Error {
     Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping").hint("try again")
 }
 
-fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>) {
+fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>, epoch: &AtomicU64) {
+    let mut version = None;
     while let Ok(first) = commands.recv() {
         let mut batch = vec![first];
         batch.extend(commands.try_iter().take(MAX_BATCH - 1));
-        let commit = run_batch(&connection, &mut batch);
+        let commit = run_batch(&connection, &mut batch, || {
+            // Changes only when somebody else wrote to the file.
+            let found = connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get::<_, i64>(0))?;
+            if version.replace(found) != Some(found) {
+                epoch.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
         if let Err(e) = &commit {
+            epoch.fetch_add(1, Ordering::Relaxed);
             tracing::error!(commands = batch.len(), "commit failed: {e}");
         }
         for command in batch {
@@ -126,8 +146,13 @@ fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>) {
     }
 }
 
-fn run_batch(connection: &Connection, batch: &mut [Box<dyn Command>]) -> Result<(), Error> {
+fn run_batch(
+    connection: &Connection,
+    batch: &mut [Box<dyn Command>],
+    begun: impl FnOnce() -> rusqlite::Result<()>,
+) -> Result<(), Error> {
     execute(connection, "BEGIN IMMEDIATE")?;
+    begun().map_err(|e| roll_back(connection, e))?;
     for command in batch {
         execute(connection, "SAVEPOINT command")?;
         if !command.run(connection) && !connection.is_autocommit() {
@@ -149,12 +174,14 @@ fn lost() -> Error {
 
 fn execute(connection: &Connection, sql: &str) -> Result<(), Error> {
     let done = connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
-    done.map(|_| ()).map_err(|e| {
-        if !connection.is_autocommit() {
-            let _ = connection.execute_batch("ROLLBACK");
-        }
-        query_failed(e)
-    })
+    done.map(|_| ()).map_err(|e| roll_back(connection, e))
+}
+
+fn roll_back(connection: &Connection, why: rusqlite::Error) -> Error {
+    if !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    query_failed(why)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use tt_proto::{AgentId, Error, LeaseId, RoomId, Timestamp};
 use ttd::hub::{Hub, Place, WRITE_BEHIND};
 use ttd::rooms::{decide, next_deadline, told};
 use ttd::stick::{Grant, Moment, Room, Waiting, turn};
+use ttd::store::kept::Kept;
 use ttd::store::rooms::{self, Live};
 use ttd::store::{Store, events};
 
@@ -40,6 +41,9 @@ pub(crate) struct World {
     pub(crate) deadline: Option<i64>,
     /// When the daemon that runs now began.
     began: i64,
+    kept: Kept,
+    /// How many daemons there were: none keeps anything of the one before.
+    daemons: u64,
     histories: u64,
 }
 
@@ -149,6 +153,8 @@ impl World {
             places: BTreeMap::new(),
             deadline: None,
             began: 0,
+            kept: Kept::default(),
+            daemons: 0,
             histories: 0,
         };
         world.begin();
@@ -226,8 +232,14 @@ impl World {
         self.execute("SAVEPOINT command");
         let rule = |room: &mut Room, moment: &Moment| rule(room, moment, &self.connection);
         let live = self.live();
-        let decision = decide(&self.connection, &room_id, &live, identity.as_ref(), &moment, at(self.now), rule)
-            .inspect_err(|_| {
+        // Whatever way the room before it is found, it must be the same one.
+        let before = rooms::load(&self.connection, &room_id, &live)?;
+        if let Some(mut kept) = self.kept.take(&room_id, self.daemons) {
+            rooms::enliven(&mut kept, &live);
+            assert_eq!(kept, before, "what was kept is not what is stored");
+        }
+        let decision =
+            decide(&self.connection, before, identity.as_ref(), &moment, at(self.now), rule).inspect_err(|_| {
                 self.execute("ROLLBACK TO command");
                 self.execute("RELEASE command");
             })?;
@@ -252,6 +264,7 @@ impl World {
             self.places.remove(&number);
             self.waited(&room_id, number);
         }
+        self.kept.put(decision.after.clone(), self.daemons);
         Ok((decision.decided, decision.after, came))
     }
 
@@ -354,6 +367,7 @@ impl World {
         self.places.clear();
         self.hub = Hub::default();
         self.began = self.now;
+        self.daemons += 1;
         self.execute("COMMIT");
         self.connection = Connection::open_in_memory().unwrap();
         self.connection = open(&self.dir.path().join("rooms.sqlite"));
@@ -364,7 +378,7 @@ impl World {
         let times = |room: &Room| {
             let of =
                 |m: &ttd::stick::Member| (number(&m.agent_id), (millis(m.last_seen_at), m.last_wait_at.map(millis)));
-            room.members.iter().map(of).collect()
+            room.members().map(of).collect()
         };
         self.look(times).unwrap_or_default()
     }

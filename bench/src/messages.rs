@@ -1,0 +1,137 @@
+//! Messages: sent, sent by many, and heard by one and by a hundred.
+
+use tt_proto::RoomId;
+use tt_proto::api::MessageApiClient;
+
+use crate::limits::{BODY, Commits, Echo};
+use crate::roles::key;
+use crate::samples::{Samples, now};
+use crate::scratch::{Player, Scratch};
+use crate::table::{Row, Target};
+use crate::{Effort, Fallible};
+
+/// Samples of one side before the other has its turn.
+const BLOCK: usize = 50;
+
+/// Agents that send at once.
+const WRITERS: usize = 64;
+
+/// A member that can send.
+struct Sender {
+    client: tt_client::connect::Client,
+    room: RoomId,
+}
+
+impl Sender {
+    async fn of(scratch: &Scratch) -> Fallible<Self> {
+        let (client, room) = scratch.member("bench:sender").await?;
+        scratch.member("bench:other").await?;
+        Ok(Self { client, room })
+    }
+
+    async fn send(&self) -> Fallible<()> {
+        self.client.rpc().send_message(self.room.clone(), BODY.into(), None, None, None, key()).await?;
+        Ok(())
+    }
+}
+
+/// The durable send, and the way of a message to a subscriber in another process.
+pub(crate) async fn send_and_subscriber(effort: Effort) -> Fallible<Vec<Row>> {
+    let (alone, heard) = (Scratch::serving().await?, Scratch::serving().await?);
+    let (quiet, loud) = (Sender::of(&alone).await?, Sender::of(&heard).await?);
+    let mut subscriber = heard.player("bench:subscriber", &["subscribe", loud.room.as_str(), "1"])?;
+    subscriber.line()?;
+    let commits = Commits::new()?;
+    let mut echo = Echo::of(&alone, 400)?;
+    for _ in 0..100 {
+        quiet.send().await?;
+        loud.send().await?;
+        subscriber.line()?;
+    }
+    let (mut sent, mut arrived, mut commit, mut echoes) =
+        (Samples::default(), Samples::default(), Samples::default(), Samples::default());
+    for _ in 0..effort.of(4_000, 1_000) / BLOCK {
+        for _ in 0..BLOCK {
+            commits.sample(&mut commit)?;
+        }
+        for _ in 0..BLOCK {
+            echo.sample(&mut echoes)?;
+        }
+        for _ in 0..BLOCK {
+            let from = now();
+            quiet.send().await?;
+            sent.add(from, now());
+        }
+        for _ in 0..BLOCK {
+            let from = now();
+            loud.send().await?;
+            arrived.add(from, subscriber.time()?);
+        }
+    }
+    let send = Row::times("send", "durable send, 1 writer", &sent, Target::AtMostTimes(1.6));
+    let subscriber =
+        Row::times("subscriber", "send to subscriber in another process", &arrived, Target::AtMostTimes(2.0));
+    Ok(vec![
+        send.against("commit p50", commit.p50()),
+        subscriber.against("commit + echo p50", commit.p50() + echoes.p50()),
+    ])
+}
+
+/// Many agents at once, each waiting for the answer to its own message.
+pub(crate) async fn writers(effort: Effort) -> Fallible<Row> {
+    let scratch = Scratch::serving().await?;
+    let (_client, room) = scratch.member("bench:host").await?;
+    let mut writers = many_writers(&scratch, &room)?;
+    let commits = Commits::new()?;
+    let (rounds, each) = (effort.of(10, 3), effort.of(20_000, 6_000));
+    writers.tell("2000")?;
+    writers.line()?;
+    let (mut commit, mut elapsed) = (Samples::default(), 0);
+    for _ in 0..rounds {
+        for _ in 0..effort.of(1_000, 500) {
+            commits.sample(&mut commit)?;
+        }
+        writers.tell(&each.to_string())?;
+        elapsed += writers.time()?;
+    }
+    let sent = rounds * each;
+    let rate = sent as f64 * 1e9 / elapsed as f64;
+    let what = format!("durable sends a second, {WRITERS} writers at once");
+    let row = Row::number("writers", &what, "1/s", rate, sent, Target::AtLeastTimes(10.0));
+    Ok(row.against("commits 1/s", 1e6 / commit.p50()))
+}
+
+/// A process in which 64 agents of one room wait for the word to send.
+pub(crate) fn many_writers(scratch: &Scratch, room: &RoomId) -> Fallible<Player> {
+    let mut player = scratch.player("bench:writers", &["write", room.as_str(), &WRITERS.to_string()])?;
+    player.line()?;
+    Ok(player)
+}
+
+/// One message, and the last of a hundred subscribers, each a process of its own, that has it.
+pub(crate) async fn fanout(effort: Effort) -> Fallible<Row> {
+    let scratch = Scratch::serving().await?;
+    let sender = Sender::of(&scratch).await?;
+    let mut subscribers = Vec::new();
+    for _ in 0..100 {
+        subscribers.push(scratch.player("bench:subscriber", &["subscribe", sender.room.as_str(), "1"])?);
+    }
+    for subscriber in &mut subscribers {
+        subscriber.line()?;
+    }
+    let mut samples = Samples::default();
+    let warm_up = 20;
+    for round in 0..warm_up + effort.of(1_000, 200) {
+        let from = now();
+        sender.send().await?;
+        let mut last = 0;
+        for subscriber in &mut subscribers {
+            last = last.max(subscriber.time()?);
+        }
+        if round >= warm_up {
+            samples.add(from, last);
+        }
+    }
+    let what = "one message to 100 subscribers (100 processes), last one has it";
+    Ok(Row::times("fanout", what, &samples, Target::AtMost(10_000.0)).by_p99())
+}

@@ -1,0 +1,175 @@
+//! What this program plays in another process: an echo, subscribers, a waiter, writers, a session that dies.
+
+use std::cell::Cell;
+use std::io::{BufRead, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::rc::Rc;
+use std::time::Duration;
+
+use jsonrpsee::core::client::Subscription;
+use tt_client::connect::Client;
+use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient, StickApiClient};
+use tt_proto::event::EventItem;
+use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::paths::Environment;
+use tt_proto::turn::WaitStatus;
+use tt_proto::{AgentId, RoomId};
+
+use crate::Fallible;
+use crate::limits::BODY;
+use crate::samples::now;
+use crate::scratch::settings;
+
+pub(crate) async fn play(role: &[String]) -> Fallible<()> {
+    let words: Vec<&str> = role.iter().map(String::as_str).collect();
+    match words[..] {
+        ["echo", socket, size] => echo(socket, size.parse()?),
+        ["subscribe", room, connections] => subscribe(room.into(), connections.parse()?).await,
+        ["wait", room] => wait(room.into()).await,
+        ["write", room, writers] => write(room.into(), writers.parse()?).await,
+        ["session", tt] => session(tt),
+        ["agent", room, number, messages] => crate::soak::agent(room.into(), number.parse()?, messages.parse()?).await,
+        _ => Err(format!("there is no such role: {role:?}").into()),
+    }
+}
+
+/// Writes one line at once.
+pub(crate) fn report(line: &str) -> Fallible<()> {
+    let mut out = std::io::stdout().lock();
+    Ok(writeln!(out, "{line}").and_then(|()| out.flush())?)
+}
+
+/// The next thing this role is told; none once it is over.
+pub(crate) fn told() -> Fallible<Option<String>> {
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line)?;
+    Ok((read > 0).then(|| line.trim_end().to_owned()))
+}
+
+/// A connection as the agent the environment names, or another.
+pub(crate) async fn client(agent: Option<&str>) -> Fallible<Client> {
+    let env = Environment::of_this_process();
+    let own = env.get_str("TT_HARNESS_AGENT_ID").unwrap_or("bench:role").to_owned();
+    Ok(Client::connect(settings(env, agent.unwrap_or(&own))?).await?)
+}
+
+pub(crate) fn key() -> Option<String> {
+    Some(uuid::Uuid::now_v7().to_string())
+}
+
+/// A handoff that says as much as a real one.
+pub(crate) fn handoff() -> Fallible<Verbatim> {
+    Ok(Verbatim::of(&Handoff {
+        status: BODY.into(),
+        next_action: "review it".into(),
+        artifacts: Vec::new(),
+        open_questions: Vec::new(),
+        do_not: Vec::new(),
+    })?)
+}
+
+fn echo(socket: &str, size: usize) -> Fallible<()> {
+    let listener = UnixListener::bind(socket)?;
+    report("ready")?;
+    let (mut stream, _) = listener.accept()?;
+    let mut bytes = vec![0; size];
+    while stream.read_exact(&mut bytes).is_ok() {
+        stream.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// Follows a room on so many connections and reports when each event has reached the last of them.
+async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
+    let mut all: Vec<(Client, Subscription<EventItem>)> = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        let client = client(None).await?;
+        let subscription = client.rpc().subscribe_events(room.clone(), None, None, None, Some("any".into())).await?;
+        all.push((client, subscription));
+    }
+    report("ready")?;
+    loop {
+        let mut last = (0, 0);
+        for (_, subscription) in &mut all {
+            let Some(item) = subscription.next().await else { return Ok(()) };
+            last = (now(), item?.cursor_event_seq);
+        }
+        report(&format!("{} {}", last.0, last.1))?;
+    }
+}
+
+/// Waits for the turn, reports when it came, and gives it back when told.
+async fn wait(room: RoomId) -> Fallible<()> {
+    let client = client(None).await?;
+    let rpc = client.rpc();
+    report("ready")?;
+    loop {
+        let waited = rpc.wait_for_turn(room.clone(), Some(90_000), None, None, None).await?;
+        let at = now();
+        let (lease, turn) = match waited.status {
+            WaitStatus::YourTurn => (waited.lease_id.ok_or("a turn without a lease")?, waited.turn_id),
+            WaitStatus::TakeoverAvailable => {
+                let why = "the measurement ended its holder".to_owned();
+                let taken = rpc.takeover_stick(room.clone(), waited.turn_id, why, None, key()).await?;
+                (taken.lease_id, taken.turn_id)
+            }
+            WaitStatus::NotYet => continue,
+            WaitStatus::Closed | WaitStatus::Removed => return Ok(()),
+        };
+        report(&format!("{at} {:?}", waited.status))?;
+        if told()?.is_none() {
+            return Ok(());
+        }
+        rpc.release_stick(room.clone(), lease, turn, handoff()?, key()).await?;
+    }
+}
+
+/// Agents of one room, each with a connection of its own, that send as fast as they are answered; as many messages
+/// together as they are told each time.
+async fn write(room: RoomId, writers: usize) -> Fallible<()> {
+    let path = std::env::current_dir()?.display().to_string();
+    let mut clients = Vec::with_capacity(writers);
+    for n in 0..writers {
+        let mut client = client(Some(&format!("bench:writer-{n}"))).await?;
+        client.call(async |rpc| rpc.join_path(path.clone(), None, None, None).await).await?;
+        clients.push(Rc::new(client));
+    }
+    report("ready")?;
+    while let Some(line) = told()? {
+        let left = Rc::new(Cell::new(line.parse::<usize>()?));
+        let from = now();
+        let mut running = tokio::task::JoinSet::new();
+        let all = tokio::task::LocalSet::new();
+        for (n, client) in clients.iter().cloned().enumerate() {
+            let (left, room) = (left.clone(), room.clone());
+            let to = AgentId::trusted(format!("bench:writer-{}", (n + 1) % writers));
+            let writer = async move {
+                while left.get() > 0 {
+                    left.set(left.get() - 1);
+                    client.rpc().send_message(room.clone(), BODY.into(), Some(to.clone()), None, None, key()).await?;
+                }
+                Fallible::Ok(())
+            };
+            running.spawn_local_on(writer, &all);
+        }
+        all.run_until(async {
+            while let Some(ended) = running.join_next().await {
+                ended??;
+            }
+            Fallible::Ok(())
+        })
+        .await?;
+        report(&(now() - from).to_string())?;
+    }
+    Ok(())
+}
+
+/// Leads a session in which somebody takes the stick, and stays until it is killed.
+fn session(tt: &str) -> Fallible<()> {
+    nix::unistd::setsid()?;
+    let took = std::process::Command::new(tt).args(["try", "--json"]).stdout(std::process::Stdio::null()).status()?;
+    report(if took.success() { "held" } else { "failed" })?;
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,37 @@
+//! One call on an open connection that needs nothing from the disk.
+
+use tt_proto::api::DaemonApiClient;
+
+use crate::limits::Echo;
+use crate::samples::{Samples, now};
+use crate::scratch::Scratch;
+use crate::table::{Row, Target};
+use crate::{Effort, Fallible};
+
+/// Samples of one side before the other has its turn.
+const BLOCK: usize = 100;
+
+pub(crate) async fn round_trip(effort: Effort) -> Fallible<Row> {
+    let scratch = Scratch::serving().await?;
+    let client = scratch.client("bench:caller").await?;
+    let rpc = client.rpc();
+    let answer = serde_json::to_string(&rpc.whoami(None).await?)?;
+    let envelope = "{\"jsonrpc\":\"2.0\",\"id\":1000,\"result\":}".len();
+    let mut echo = Echo::of(&scratch, answer.len() + envelope)?;
+    for _ in 0..500 {
+        rpc.whoami(None).await?;
+    }
+    let (mut calls, mut echoes) = (Samples::default(), Samples::default());
+    for _ in 0..effort.of(20_000, 4_000) / BLOCK {
+        for _ in 0..BLOCK {
+            echo.sample(&mut echoes)?;
+        }
+        for _ in 0..BLOCK {
+            let from = now();
+            rpc.whoami(None).await?;
+            calls.add(from, now());
+        }
+    }
+    let what = "RPC round trip on an open connection";
+    Ok(Row::times("rpc", what, &calls, Target::AtMostTimes(8.0)).against("echo p50", echoes.p50()))
+}

@@ -1,0 +1,142 @@
+//! Whether a long log or many rooms make anything slower: the same three calls against databases of three sizes.
+
+use rusqlite::{Connection, params};
+use tt_client::connect::Client;
+use tt_proto::RoomId;
+use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient};
+
+use crate::limits::BODY;
+use crate::roles::key;
+use crate::samples::{Samples, now};
+use crate::scratch::Scratch;
+use crate::table::{Row, Target};
+use crate::{Effort, Fallible};
+
+const EVENTS: [usize; 3] = [1_000, 100_000, 1_000_000];
+const ROOMS: [usize; 3] = [1, 100, 10_000];
+
+/// How much of its log a reader that comes back replays.
+const TAIL: i64 = 100;
+
+/// Samples of one size before the next has its turn.
+const BLOCK: usize = 20;
+
+const CALLS: [&str; 3] = ["send", "tail", "state"];
+
+pub(crate) async fn run(effort: Effort) -> Fallible<Vec<Row>> {
+    let mut rows = Vec::new();
+    let mut events = Vec::new();
+    // A million rows take their time to write; a quick run leaves them out.
+    for size in EVENTS.into_iter().take(effort.of(3, 2)) {
+        events.push((size, House::with(1, size).await?));
+    }
+    rows.extend(compare("events", &events, effort).await?);
+    drop(events);
+    let mut rooms = Vec::new();
+    for size in ROOMS {
+        rooms.push((size, House::with(size, 20).await?));
+    }
+    rows.extend(compare("rooms", &rooms, effort).await?);
+    Ok(rows)
+}
+
+/// A daemon on a database of a given size, and a member of one of its rooms.
+struct House {
+    client: Client,
+    room: RoomId,
+    _scratch: Scratch,
+}
+
+impl House {
+    async fn with(rooms: usize, events_each: usize) -> Fallible<Self> {
+        let mut scratch = Scratch::new()?;
+        let own = scratch.workspace().canonicalize()?.display().to_string();
+        fill(&scratch, &own, rooms, events_each)?;
+        scratch.start().await?;
+        scratch.member("bench:other").await?;
+        let (client, room) = scratch.member("bench:sender").await?;
+        Ok(Self { client, room, _scratch: scratch })
+    }
+
+    async fn call(&self, call: &str) -> Fallible<()> {
+        let (rpc, room) = (self.client.rpc(), self.room.clone());
+        match call {
+            "send" => drop(rpc.send_message(room, BODY.into(), None, None, None, key()).await?),
+            "state" => drop(rpc.get_room_state(room).await?),
+            _ => {
+                let newest = rpc.get_room_state(room.clone()).await?.cursor_event_seq;
+                self.tail(newest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tail(&self, newest: i64) -> Fallible<()> {
+        let after = Some((newest - TAIL).max(0));
+        self.client.rpc().get_room_events(self.room.clone(), after, Some(20), None, None, None).await?;
+        Ok(())
+    }
+}
+
+/// Writes rooms and logs straight into the tables; through the daemon a million would take minutes.
+fn fill(scratch: &Scratch, own: &str, rooms: usize, events_each: usize) -> Fallible<()> {
+    ttd::store::Store::open(&scratch.database())?.close();
+    let connection = Connection::open(scratch.database())?;
+    connection.execute_batch("PRAGMA synchronous = OFF; BEGIN")?;
+    let wall = ttd::clock::wall().to_string();
+    let mut room = connection
+        .prepare("INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES (?1, ?2, 'idle', ?3)")?;
+    let mut members = connection.prepare(
+        "INSERT INTO room_members (room_id, agent_id, ordinal, status, joined_at, last_seen_at)
+         VALUES (?1, 'bench:other', 1, 'active', ?2, ?2), (?1, 'bench:sender', 2, 'active', ?2, ?2)",
+    )?;
+    // Ids as they are made: random.
+    let mut events = connection.prepare(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
+         INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, created_at, payload_json)
+         SELECT lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-' || hex(randomblob(2)) || '-' ||
+                hex(randomblob(2)) || '-' || hex(randomblob(6))), ?1, 1, 'message_sent', 'bench:other', ?3, ?4 FROM n",
+    )?;
+    let payload = serde_json::json!({ "body": BODY, "delivery_hint": "normal" }).to_string();
+    for n in 0..rooms {
+        let id = RoomId::fresh();
+        let path = if n == rooms / 2 { own.to_owned() } else { format!("{own}-{n}") };
+        room.execute(params![id.as_str(), path, wall])?;
+        members.execute(params![id.as_str(), wall])?;
+        events.execute(params![id.as_str(), i64::try_from(events_each)?, wall, payload])?;
+    }
+    Ok(connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?)
+}
+
+/// Samples each call on each house in turns and holds the larger ones against the smallest.
+async fn compare(of: &str, houses: &[(usize, House)], effort: Effort) -> Fallible<Vec<Row>> {
+    let mut rows = Vec::new();
+    for call in CALLS {
+        let mut samples = vec![Samples::default(); houses.len()];
+        for (_, house) in houses {
+            for _ in 0..50 {
+                house.call(call).await?;
+            }
+        }
+        for _ in 0..effort.of(2_000, 400) / BLOCK {
+            for ((_, house), samples) in houses.iter().zip(&mut samples) {
+                let newest = house.client.rpc().get_room_state(house.room.clone()).await?.cursor_event_seq;
+                for _ in 0..BLOCK {
+                    let from = now();
+                    match call {
+                        "tail" => house.tail(newest).await?,
+                        call => house.call(call).await?,
+                    }
+                    samples.add(from, now());
+                }
+            }
+        }
+        let smallest = samples[0].p50();
+        for ((size, _), samples) in houses.iter().zip(&samples).skip(1) {
+            let name = format!("sizes-{of}-{size}-{call}");
+            let row = Row::times(&name, &format!("{call} at {size} {of}"), samples, Target::AtMostTimes(1.3));
+            rows.push(row.against(&format!("at {} {of} p50", houses[0].0), smallest));
+        }
+    }
+    Ok(rows)
+}
