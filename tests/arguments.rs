@@ -47,6 +47,7 @@ fn word() -> impl Strategy<Value = String> {
         "--json",
         "--text",
         "--no-autostart",
+        "--hook",
         "--path",
         ".",
         "/",

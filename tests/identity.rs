@@ -126,3 +126,22 @@ fn the_identity_is_the_callers_and_not_that_of_whoever_started_the_daemon() {
     let again = run::finish(home.tt(WHOAMI).env("CODEX_THREAD_ID", "t-1")).ok().json();
     assert_eq!(starter["agent_id"], again["agent_id"], "an id outlives the daemon");
 }
+
+/// Codex tells a hook its session on standard input only; its shell tool has it in the environment.
+#[test]
+fn a_hook_is_the_member_that_its_session_is() {
+    let home = home!();
+    let hook = home.script(
+        "hook",
+        "#!/bin/sh\necho '{\"hook_event_name\":\"PostToolUse\",\"session_id\":\"t-1\"}' | \"$1\" --hook whoami\n\
+         CODEX_THREAD_ID=t-1 \"$1\" whoami\nexit\n",
+    );
+    // Started from another harness's shell, whose variables it inherits.
+    let played = Harness::new(&home, "codex").env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "s-1").script(&hook);
+    let answers: Vec<Value> = played.tt.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [hook, shell] = &answers[..] else { panic!("{played:?}") };
+    assert_eq!((&hook["agent_id"], &hook["display_name"]), (&shell["agent_id"], &Value::from("codex")), "{hook}");
+    assert_eq!(hook["anchor"], shell["anchor"]);
+    let error = run::finish(&mut home.tt(&["--hook", "whoami"])).refused(3);
+    assert_eq!(error["error"], "invalid_input", "{error}");
+}

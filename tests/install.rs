@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::Value;
-use tt_tests::{Home, home};
+use tt_tests::{Home, home, run};
 
 /// Files as people have them, with what only people put there.
 const FILES: &[(&str, &str)] = &[
@@ -83,6 +83,14 @@ fn what_the_user_changed_meanwhile_stays() {
     home.run(&["uninstall", "--all"]).ok();
     let claude: Value = serde_json::from_str(&fs::read_to_string(claude).unwrap()).unwrap();
     assert_eq!(claude, serde_json::json!({"numStartups": 8, "mcpServers": {"other": {"command": "x"}}}));
+    // Claude Code rewrites its file all the time; a section that only we had in it goes with us.
+    write(&home, ".claude.json", "{\"numStartups\": 8}");
+    home.run(&["install", "claude"]).ok();
+    let path = home.path().join(".claude.json");
+    let rewritten: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::write(&path, serde_json::to_string_pretty(&rewritten).unwrap().replace("8", "9")).unwrap();
+    home.run(&["uninstall", "claude"]).ok();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "{\n  \"numStartups\": 9\n}");
     let codex = fs::read_to_string(codex).unwrap();
     assert!(
         codex.contains("x = 1 # mine") && codex.contains("model = \"m\" # why") && !codex.contains("talking-stick"),
@@ -107,27 +115,156 @@ fn a_harness_that_is_not_there_is_skipped_and_files_that_are_not_come_and_go() {
     let config = home.path().join(".codex/config.toml");
     assert!(fs::read_to_string(&config).unwrap().starts_with("[mcp_servers.talking-stick]\n"));
     home.run(&["uninstall", "codex"]).ok();
-    assert!(!config.exists() && !home.path().join(".agents/skills/talking-stick").exists());
+    assert!(!config.exists() && !home.path().join(".agents").exists());
     assert_eq!(everything(home.path()), before);
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_never_overwritten() {
-    for (name, harness) in
-        [(".claude.json", "claude"), (".codex/config.toml", "codex"), (".gemini/settings.json", "gemini")]
-    {
-        for bad in ["{ \"a\": ", "[x\n", "{\"mcpServers\": 1}\nmcp_servers = 1"] {
-            let home = home!();
-            fs::create_dir_all(home.path().join(".claude")).unwrap();
+fn a_file_that_cannot_be_read_is_never_overwritten_and_stops_all_of_it() {
+    for (name, _) in FILES {
+        for bad in ["{ \"a\": ", "[x\n", "{\"mcpServers\": 1, \"mcp\": 1}\nmcp_servers = 1", "\u{1}", "{}{}"] {
+            let home = with_files();
             write(&home, name, bad);
+            let before = everything(home.path());
             for command in ["install", "uninstall"] {
-                let error = home.run(&[command, harness, "--json"]).refused(3);
+                let error = home.run(&[command, "--all", "--json"]).refused(3);
                 assert_eq!(error["error"], "invalid_input", "{error}");
                 assert!(error["path"].as_str().unwrap().ends_with(name), "{error}");
-                assert_eq!(fs::read_to_string(home.path().join(name)).unwrap(), bad);
+                assert_eq!(everything(home.path()), before, "{command} {name} {bad:?}");
             }
         }
+        let home = with_files();
+        fs::write(home.path().join(name), b"\xff\xfe{}").unwrap();
+        home.run(&["install", "--all", "--json"]).refused(3);
+        assert_eq!(fs::read(home.path().join(name)).unwrap(), b"\xff\xfe{}");
     }
+}
+
+/// Whatever the file looks like: in, again, from elsewhere, and out.
+#[test]
+fn every_shape_of_file_comes_back_to_the_byte() {
+    let json = |section: &str| {
+        let shapes = [
+            "{}",
+            "{ }",
+            "{\n}\n",
+            "\u{feff}{\r\n  \"a\": 1\r\n}\r\n",
+            "{\"a\":[1,{\"b\":\"}\"}]}",
+            "{\n\t\"a\": 1,\n\t\"SECTION\": {}\n}",
+            "{\"SECTION\":{\"other\":{\"command\":\"x\"}},\"z\":0}\n\n",
+            "// mine\n{\n  \"SECTION\": { // none yet\n  },\n}\n",
+            "{\n  \"SECTION\": {\n    \"other\": {}, // keep\n  },\n  /* end */\n}\n",
+            "",
+            "\n",
+        ];
+        shapes.map(|shape| shape.replace("SECTION", section)).to_vec()
+    };
+    let toml = [
+        "",
+        "\n",
+        "a = 1",
+        "# only a comment",
+        "a = 1\r\n\r\n[mcp_servers.other]\r\ncommand = 'x'\r\n",
+        "mcp_servers.other.command = \"x\"\n\n[z]\na = 1\n",
+        "mcp_servers = { other = { command = \"x\" } }\n[z]\na = 1\n",
+        "[mcp_servers]\n[mcp_servers.other] # mine\ncommand = \"x\"\n\n[z] # last\n",
+        "\u{feff}a = \"\"\"\n[mcp_servers.talking-stick]\n\"\"\"\n",
+    ];
+    let homes: Vec<(&str, &str, Vec<String>)> = vec![
+        ("claude", ".claude.json", json("mcpServers")),
+        ("codex", ".codex/config.toml", toml.map(str::to_owned).to_vec()),
+        ("gemini", ".gemini/settings.json", json("mcpServers")),
+        ("opencode", ".config/opencode/opencode.jsonc", json("mcp")),
+    ];
+    let (home, other) = (home!(), home!());
+    let elsewhere = other.for_everyone(home.tt_path());
+    fs::create_dir_all(home.path().join(".claude")).unwrap();
+    for (harness, name, shapes) in homes {
+        for shape in shapes {
+            write(&home, name, &shape);
+            let before = everything(home.path());
+            let printed = home.run(&["install", harness, "--print", "--json"]).ok().json();
+            home.run(&["install", harness]).ok();
+            let installed = fs::read_to_string(home.path().join(name)).unwrap();
+            assert_ne!(installed, shape);
+            assert_eq!(shown(&shape, &printed["changes"][0]), installed, "--print shows the change: {printed}");
+            let backup = home.path().join(format!("{name}.before-talking-stick"));
+            assert_eq!(fs::read_to_string(&backup).unwrap(), shape);
+            assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600, "it may hold secrets");
+            let again = home.run(&["install", harness, "--json"]).ok().json();
+            assert_eq!(again["changes"][0]["action"], "unchanged", "{again}");
+            run::finish(home.command(&elsewhere).args(["install", harness])).ok();
+            let moved = fs::read_to_string(home.path().join(name)).unwrap();
+            assert!(moved.contains("everyone/tt") && !moved.contains(home.tt_path().to_str().unwrap()), "{moved}");
+            home.run(&["uninstall", harness]).ok();
+            assert_eq!(everything(home.path()), before, "{harness}: {shape:?} became {installed:?}");
+            home.run(&["uninstall", harness]).ok();
+            assert_eq!(everything(home.path()), before, "a second time");
+        }
+    }
+}
+
+/// What a file becomes by the change that was shown: one hunk of a unified diff.
+fn shown(from: &str, change: &Value) -> String {
+    let (head, hunk) = change["diff"].as_str().unwrap().split_once('\n').unwrap();
+    let numbers: Vec<usize> = head.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    let [at, gone, _, come] = numbers[..] else { panic!("{head}") };
+    let side = |signs: [char; 2]| {
+        let (mut lines, mut ours) = (Vec::<String>::new(), false);
+        for line in hunk.split_terminator('\n') {
+            match line.strip_prefix(signs) {
+                Some(line) => lines.push(format!("{line}\n")),
+                None if ours && line.starts_with('\\') => _ = lines.last_mut().unwrap().pop(),
+                None => {}
+            }
+            ours = line.starts_with(signs);
+        }
+        lines
+    };
+    let (old, new) = (side([' ', '-']), side([' ', '+']));
+    assert_eq!((old.len(), new.len()), (gone, come), "{head}");
+    let lines: Vec<&str> = from.split_inclusive('\n').collect();
+    let at = if gone == 0 { at } else { at - 1 };
+    assert_eq!(lines[at..at + gone], old);
+    lines[..at].concat() + &new.concat() + &lines[at + gone..].concat()
+}
+
+#[test]
+fn what_is_not_to_be_written_is_not() {
+    let home = with_files();
+    let path = home.path().join(".codex/config.toml");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let before = everything(home.path());
+    let error = home.run(&["install", "codex", "--json"]).refused(3);
+    assert!(error["message"].as_str().unwrap().contains("read-only"), "{error}");
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    let error = home.run(&["install", "codex", "--json"]).refused(3);
+    assert!(error["message"].as_str().unwrap().contains("link"), "{error}");
+    assert!(path.is_symlink());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    home.run(&["install", "codex", "--json"]).refused(3);
+    let mut after = everything(home.path());
+    after.retain(|name, _| before.contains_key(name));
+    assert!(after.len() + 1 == before.len(), "only the file that the test took away is missing");
+}
+
+#[test]
+fn a_skill_of_the_users_own_comes_back_and_an_edited_one_stays() {
+    let home = with_files();
+    let skill = ".agents/skills/talking-stick/SKILL.md";
+    write(&home, skill, "---\nname: mine\n---\n");
+    let before = everything(home.path());
+    home.run(&["install", "--all"]).ok();
+    home.run(&["uninstall", "--all"]).ok();
+    assert_eq!(everything(home.path()), before);
+    home.run(&["install", "--all"]).ok();
+    let edited = fs::read_to_string(home.path().join(skill)).unwrap() + "\nmy own advice\n";
+    write(&home, skill, &edited);
+    let answer = home.run(&["uninstall", "--all", "--json"]).ok().json();
+    assert!(answer["changes"].as_array().unwrap().iter().any(|change| change["action"] == "kept"), "{answer}");
+    assert_eq!(fs::read_to_string(home.path().join(skill)).unwrap(), edited);
 }
 
 #[test]

@@ -166,8 +166,9 @@ fn hints_recipients_and_membership_are_checked_over_the_wire() {
         let call =
             async |rpc: &_| MessageApiClient::send_message(rpc, room.clone(), "x".into(), None, None, None, None).await;
         assert_eq!(stranger.call(call).await.unwrap_err().code, ErrorCode::UnknownMember);
-        let take =
-            async |rpc: &_| MessageApiClient::take_messages(rpc, room.clone(), "recv".into(), None, None, None).await;
+        let take = async |rpc: &_| {
+            MessageApiClient::take_messages(rpc, room.clone(), "recv".into(), None, None, None, None).await
+        };
         assert_eq!(stranger.call(take).await.unwrap_err().code, ErrorCode::UnknownMember);
         let nowhere = async |rpc: &_| {
             MessageApiClient::send_message(rpc, "no-room".into(), "x".into(), None, None, None, None).await

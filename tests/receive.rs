@@ -262,8 +262,16 @@ fn nothing_to_replay_at_all_skips_everything_and_goes_on() {
         let mut reader = Member::join(&home, "reader").await;
         let taken = reader
             .call(async |rpc, room| {
-                tt_proto::api::MessageApiClient::take_messages(rpc, room, "recv".into(), None, Some(0), Some(60_000))
-                    .await
+                tt_proto::api::MessageApiClient::take_messages(
+                    rpc,
+                    room,
+                    "recv".into(),
+                    None,
+                    Some(0),
+                    None,
+                    Some(60_000),
+                )
+                .await
             })
             .await;
         assert_eq!(taken.skipped.unwrap().from_seq, seqs[0]);

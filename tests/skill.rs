@@ -1,5 +1,8 @@
 //! The skill tells the truth: it has the form harnesses read, and every command it quotes works.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
 use tt_tests::{Harness, home, run};
 
 const SKILL: &str = include_str!("../skills/talking-stick/SKILL.md");
@@ -35,7 +38,19 @@ fn every_command_the_skill_quotes_works() {
         let finished = run::finish(&mut shell);
         assert_eq!(finished.code, Some(0), "{command}: {finished:?}");
     }
-    // Commands that are named in passing exist, too.
+    // What is quoted in a sentence with an ellipsis is run with something in its place, by another agent who has the stick.
+    let claude = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s-2"), ("TALKING_STICK_WAITER_GRACE", "0s")];
+    run::finish(home.tt(&["join"]).env("CODEX_THREAD_ID", "t-1")).ok();
+    let mut filled_in = 0;
+    for quoted in SKILL.split('`').filter(|text| text.starts_with("tt ") && text.contains('…')) {
+        assert_eq!(run::finish(home.tt(&["try"]).envs(claude)).ok().json()["status"], "your_turn");
+        let command = quoted.replace("\"…\"", "hello").replace('…', "--status s --next-action n");
+        let args: Vec<&str> = command.split_whitespace().skip(1).collect();
+        run::finish(home.tt(&args).envs(claude)).ok();
+        filled_in += 1;
+    }
+    assert!(filled_in >= 2, "this test would not notice");
+    // Commands that are named in passing exist, and so do the options.
     for quoted in SKILL.split('`').filter(|text| text.starts_with("tt ")) {
         let words: Vec<&str> =
             quoted.split_whitespace().skip(1).take_while(|w| w.chars().all(|c| c.is_ascii_lowercase())).collect();
@@ -43,4 +58,39 @@ fn every_command_the_skill_quotes_works() {
         let help: Vec<&str> = words.iter().copied().chain(["--help"]).collect();
         assert!(home.run(&help).ok().stdout.contains("Usage"), "{quoted}");
     }
+    for option in SKILL.split('`').filter(|text| text.starts_with("--") && !text.contains(char::is_whitespace)) {
+        let help = |args: &[&str]| home.run(args).ok().stdout;
+        let helps = [help(&["msg", "send", "--help"]), help(&["take", "--help"]), help(&["release", "--help"])];
+        assert!(helps.iter().any(|help| help.contains(option)), "{option}");
+    }
+}
+
+#[test]
+fn every_tool_the_skill_names_is_there() {
+    let home = home!();
+    let mut server = home.tt(&["mcp"]);
+    let mut server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let hello = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}"#;
+    let mut stdin = server.stdin.take().unwrap();
+    write!(
+        stdin,
+        "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{hello}}}\n\
+         {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}}\n\
+         {{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}}\n"
+    )
+    .unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut answers = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let listed = answers.find(|answer| answer["id"] == 2).unwrap();
+    let tools: Vec<&str> =
+        listed["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    drop(stdin);
+    assert!(server.wait().unwrap().success());
+    let named: Vec<&str> = SKILL
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .filter_map(|line| line.split('|').nth(2)?.split('`').nth(1))
+        .collect();
+    assert!(named.len() >= 8, "{named:?}");
+    assert!(named.iter().all(|name| tools.contains(name)), "{named:?} {tools:?}");
 }

@@ -80,7 +80,7 @@ pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallibl
     let follow = async {
         let rpc = follower.rpc();
         while seen.borrow().len() < expected {
-            let taken = rpc.take_messages(room.clone(), "follow".into(), None, None, Some(90_000)).await?;
+            let taken = rpc.take_messages(room.clone(), "follow".into(), None, None, None, Some(90_000)).await?;
             let at = now();
             for event in &taken.events {
                 let Some(payload) = &event.payload else { continue };

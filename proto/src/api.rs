@@ -8,7 +8,7 @@ use crate::event::{EventItem, Events};
 use crate::filter::OneOrMany;
 use crate::handoff::Verbatim;
 use crate::hello::{Hello, Welcome, Whoami};
-use crate::message::{Confirmed, Sent, Skipped, Taken};
+use crate::message::{Confirmed, InboxRooms, Returned, Sent, Skipped, Taken};
 use crate::note::{NoteAdded, NoteResolved, Notes};
 use crate::policy::PolicyOverrides;
 use crate::room::{Joined, Kicked, Left, ResolvedMember, RoomPolicy, RoomState, Rooms};
@@ -131,8 +131,12 @@ pub trait MessageApi {
         idempotency_key: Option<String>,
     ) -> Result<Sent, Error>;
 
+    /// The rooms in which messages wait for the caller. Changes nothing.
+    #[method(name = "list_inbox", param_kind = map, with_extensions)]
+    async fn list_inbox(&self) -> Result<InboxRooms, Error>;
+
     /// Takes what is in the caller's inbox, waiting for it if it is empty. With more than `max_replay` waiting the older
-    /// ones are skipped.
+    /// ones are skipped; past `limit` the newer ones stay.
     #[method(name = "take_messages", param_kind = map, with_extensions)]
     async fn take_messages(
         &self,
@@ -140,8 +144,13 @@ pub trait MessageApi {
         surface: String,
         from_agent_id: Option<AgentId>,
         max_replay: Option<usize>,
+        limit: Option<usize>,
         max_wait_ms: Option<u64>,
     ) -> Result<Taken, Error>;
+
+    /// Puts back what this connection took and will not show. What it never took is passed over.
+    #[method(name = "return_messages", param_kind = map, with_extensions)]
+    async fn return_messages(&self, room_id: RoomId, event_seqs: Vec<i64>) -> Result<Returned, Error>;
 
     /// Says that messages were shown. Safe to repeat.
     #[method(name = "confirm_messages", param_kind = map, with_extensions)]

@@ -60,7 +60,7 @@ pub struct Signals {
     /// `clientInfo.name` of an MCP client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_info: Option<String>,
-    /// A session id that came with the call itself, such as an MCP `_meta` field.
+    /// A session id that came with the call itself: with an MCP call, or on a hook's standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
 }
@@ -84,7 +84,7 @@ impl Signals {
             "GEMINI_SESSION_ID",
             "OPENCODE",
         ];
-        AGENT.iter().any(|name| self.var(name).is_some())
+        self.session_id.is_some() || AGENT.iter().any(|name| self.var(name).is_some())
     }
 
     pub fn var(&self, name: &str) -> Option<&str> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
-use crate::{AgentId, Error, ErrorCode, EventId, Timestamp};
+use crate::{AgentId, Error, ErrorCode, EventId, RoomId, Timestamp};
 
 /// The longest body, in bytes of UTF-8.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -76,6 +76,28 @@ pub struct Taken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
     pub events: Vec<Event>,
+    /// How many newer ones stayed in the inbox.
+    #[serde(default)]
+    pub more: usize,
+}
+
+/// The answer to `list_inbox`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxRooms {
+    pub rooms: Vec<InboxRoom>,
+}
+
+/// A room in which messages wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxRoom {
+    pub room_id: RoomId,
+    pub unread: usize,
+}
+
+/// The answer to `return_messages`: how many went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Returned {
+    pub returned: usize,
 }
 
 /// Older messages that were passed over, to be read in the log.

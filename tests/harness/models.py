@@ -78,9 +78,8 @@ class Anthropic(Model):
             return b'{"input_tokens":1}', "application/json"
         if not path.startswith("/v1/messages"):
             return b"{}", "application/json"
-        names = [tool.get("name", "") for tool in request.get("tools", [])]
-        side = not any(name.startswith("mcp__talking-stick__") for name in names)
-        if side:
+        # Titles and summaries are asked for without tools; they are not the conversation.
+        if not any(tool.get("name") == "Bash" for tool in request.get("tools", [])):
             step = ("say", "ok")
         else:
             self.requests.append(request)

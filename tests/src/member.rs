@@ -112,7 +112,8 @@ impl Member {
 
     /// Takes what is in the inbox, waiting for it no longer than this.
     pub async fn take(&mut self, max_wait_ms: u64) -> Taken {
-        let call = async |rpc: &Rpc, room| rpc.take_messages(room, "recv".into(), None, None, Some(max_wait_ms)).await;
+        let call =
+            async |rpc: &Rpc, room| rpc.take_messages(room, "recv".into(), None, None, None, Some(max_wait_ms)).await;
         self.call(call).await
     }
 

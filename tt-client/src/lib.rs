@@ -5,8 +5,10 @@ mod command;
 pub mod connect;
 mod follow;
 mod handoff;
+mod hook;
 mod inbox;
 mod install;
+mod later;
 mod layout;
 mod mcp;
 mod nearby;
@@ -18,6 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use connect::{Client, Settings, Wire};
+use later::Later;
 use output::{Format, Output};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
@@ -44,6 +47,9 @@ struct Cli {
     /// Do not start the daemon when there is none
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     no_autostart: bool,
+    /// A harness runs this as a hook: standard input tells which session it is
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    hook: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -51,50 +57,50 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Become a member of this workspace's room
-    Join(command::join::Args),
+    Join(Later<command::join::Args>),
     /// Stop being a member
-    Leave(command::leave::Args),
+    Leave(Later<command::leave::Args>),
     /// Show the rooms there are
-    List(command::list::Args),
+    List(Later<command::list::Args>),
     /// Show who holds the stick, who waits, and what was handed over
-    State(command::state::Args),
+    State(Later<command::state::Args>),
     /// Wait for your turn
-    Wait(command::wait::Args),
+    Wait(Later<command::wait::Args>),
     /// Take the stick if it is free, without waiting
-    Try(command::wait::TryArgs),
+    Try(Later<command::wait::TryArgs>),
     /// Give the stick back, with a handoff for whoever comes next
-    Release(command::release::Args),
+    Release(Later<command::release::Args>),
     /// Give the stick to a member, with a handoff
     #[command(alias = "assign")]
-    Pass(command::release::PassArgs),
+    Pass(Later<command::release::PassArgs>),
     /// Take the stick from someone who no longer answers
     #[command(alias = "takeover")]
-    Take(command::take::Args),
+    Take(Later<command::take::Args>),
     /// Say that you are still at work with the stick
-    Heartbeat(command::heartbeat::Args),
+    Heartbeat(Later<command::heartbeat::Args>),
     /// Remove a member that is gone
-    Kick(command::kick::Args),
+    Kick(Later<command::kick::Args>),
     /// Talk to another member, or to everyone, in the middle of anyone's turn
     #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
-    Msg(command::msg::Args),
+    Msg(Later<command::msg::Args>),
     /// Leave, list and resolve remarks
     #[command(subcommand, after_help = "Example:\n  tt notes list")]
-    Notes(command::notes::Args),
+    Notes(Later<command::notes::Args>),
     /// Show what happened in the room
-    Events(command::events::Args),
+    Events(Later<command::events::Args>),
     /// Show in a word how the stick stands; with --prompt, for a shell prompt
-    Status(command::status::Args),
+    Status(Later<command::status::Args>),
     /// Show the stick in your shell prompt
     #[command(subcommand, after_help = "Example:\n  tt prompt install bash")]
-    Prompt(command::prompt::Args),
+    Prompt(Later<command::prompt::Args>),
     /// Show who the daemon takes you for
-    Whoami(command::whoami::Args),
+    Whoami(Later<command::whoami::Args>),
     /// Serve an agent's harness over MCP, on standard input and output
     #[command(after_help = "A harness starts it; to try it by hand:\n\nExample:\n  tt mcp")]
     Mcp,
     /// Start, stop and look at the daemon
     #[command(subcommand, after_help = "Example:\n  tt daemon status")]
-    Daemon(command::daemon::Args),
+    Daemon(Later<command::daemon::Args>),
     /// Tell Claude Code, Codex, Gemini CLI and OpenCode about this: the skill and the MCP server
     Install(command::install::Args),
     /// Take that back
@@ -102,13 +108,13 @@ enum Command {
     Uninstall(command::install::Args),
     /// Let systemd or launchd run the daemon
     #[command(subcommand, after_help = "Example:\n  tt service install")]
-    Service(command::service::Args),
+    Service(Later<command::service::Args>),
     /// Check what breaks in practice, and say how to mend it
-    Doctor(command::doctor::Args),
+    Doctor(Later<command::doctor::Args>),
     /// Print completions for your shell
-    Completions(command::completions::Args),
+    Completions(Later<command::completions::Args>),
     /// See what this does: a short session against a real daemon in a scratch directory
-    Demo(command::demo::Args),
+    Demo(Later<command::demo::Args>),
 }
 
 /// Why a command did not do what it was asked.
@@ -173,9 +179,11 @@ impl Context {
     }
 }
 
-/// The command line as a whole, for completions and manual pages.
+/// The command line as a whole, every command described, for completions and manual pages.
 pub fn command_line() -> clap::Command {
-    <Cli as clap::CommandFactory>::command()
+    let mut whole = <Cli as clap::CommandFactory>::command();
+    whole.build();
+    whole
 }
 
 /// The whole program.
@@ -195,6 +203,12 @@ pub fn main() -> ExitCode {
         Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e), &env),
     };
     settings.autostart &= !cli.no_autostart;
+    if cli.hook {
+        match hook::session() {
+            Ok(session) => settings.signals.session_id = Some(session),
+            Err(e) => return fail(format.unwrap_or(Format::Json), &Failure::Refused(e), &env),
+        }
+    }
     let context = Context { settings, format };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -219,31 +233,31 @@ pub fn main() -> ExitCode {
 
 async fn run(context: &Context, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Join(args) => command::join::run(context, args).await,
-        Command::Leave(args) => command::leave::run(context, args).await,
-        Command::List(args) => command::list::run(context, args).await,
-        Command::State(args) => command::state::run(context, args).await,
-        Command::Wait(args) => command::wait::run(context, args).await,
-        Command::Try(args) => command::wait::run_try(context, args).await,
-        Command::Release(args) => command::release::run(context, args).await,
-        Command::Pass(args) => command::release::run_pass(context, args).await,
-        Command::Take(args) => command::take::run(context, args).await,
-        Command::Heartbeat(args) => command::heartbeat::run(context, args).await,
-        Command::Kick(args) => command::kick::run(context, args).await,
-        Command::Msg(args) => command::msg::run(context, args).await,
-        Command::Notes(args) => command::notes::run(context, args).await,
-        Command::Events(args) => command::events::run(context, args).await,
-        Command::Status(args) => command::status::run(context, args).await,
-        Command::Prompt(args) => command::prompt::run(context, args),
-        Command::Doctor(args) => command::doctor::run(context, args).await,
-        Command::Completions(args) => command::completions::run(context, args),
-        Command::Whoami(args) => command::whoami::run(context, args).await,
+        Command::Join(Later(args)) => command::join::run(context, args).await,
+        Command::Leave(Later(args)) => command::leave::run(context, args).await,
+        Command::List(Later(args)) => command::list::run(context, args).await,
+        Command::State(Later(args)) => command::state::run(context, args).await,
+        Command::Wait(Later(args)) => command::wait::run(context, args).await,
+        Command::Try(Later(args)) => command::wait::run_try(context, args).await,
+        Command::Release(Later(args)) => command::release::run(context, args).await,
+        Command::Pass(Later(args)) => command::release::run_pass(context, args).await,
+        Command::Take(Later(args)) => command::take::run(context, args).await,
+        Command::Heartbeat(Later(args)) => command::heartbeat::run(context, args).await,
+        Command::Kick(Later(args)) => command::kick::run(context, args).await,
+        Command::Msg(Later(args)) => command::msg::run(context, args).await,
+        Command::Notes(Later(args)) => command::notes::run(context, args).await,
+        Command::Events(Later(args)) => command::events::run(context, args).await,
+        Command::Status(Later(args)) => command::status::run(context, args).await,
+        Command::Prompt(Later(args)) => command::prompt::run(context, args),
+        Command::Doctor(Later(args)) => command::doctor::run(context, args).await,
+        Command::Completions(Later(args)) => command::completions::run(context, args),
+        Command::Whoami(Later(args)) => command::whoami::run(context, args).await,
         Command::Mcp => mcp::run(context).await,
-        Command::Daemon(args) => command::daemon::run(context, args).await,
+        Command::Daemon(Later(args)) => command::daemon::run(context, args).await,
         Command::Install(args) => command::install::run(context, args, true),
         Command::Uninstall(args) => command::install::run(context, args, false),
-        Command::Service(args) => command::service::run(context, args).await,
-        Command::Demo(args) => command::demo::run(context, args).await,
+        Command::Service(Later(args)) => command::service::run(context, args).await,
+        Command::Demo(Later(args)) => command::demo::run(context, args).await,
     }
 }
 

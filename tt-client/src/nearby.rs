@@ -6,7 +6,7 @@ use tt_proto::api::RoomApiClient;
 use tt_proto::{Error, ErrorCode};
 
 use crate::Context;
-use crate::connect::{Client, Settings};
+use crate::connect::{Client, Rpc, Settings, Wire};
 
 /// Nobody can make use of more suggestions than this.
 const ENOUGH: usize = 3;
@@ -34,9 +34,9 @@ pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
 }
 
 async fn rooms(context: &Context) -> Vec<PathBuf> {
-    let settings = Settings { autostart: false, ..context.settings.clone() };
+    let settings = Settings { autostart: false, wire: Wire::Short, ..context.settings.clone() };
     let Ok(mut client) = Client::connect(settings).await else { return Vec::new() };
-    let rooms = client.call(async |rpc| rpc.list_rooms(None).await).await;
+    let rooms = client.call(async |rpc: &Rpc| rpc.list_rooms(None).await).await;
     rooms.map(|all| all.rooms.into_iter().map(|room| room.canonical_path.into()).collect()).unwrap_or_default()
 }
 

@@ -475,33 +475,33 @@ pub struct PathFacts {
 /// No path people use is longer.
 const MAX_PATH_BYTES: usize = 4096;
 
-fn unusable(what: String) -> Error {
-    Error::new(ErrorCode::InvalidInput, what).hint("give the path of an existing directory or file")
+fn unusable(asked: &Path, what: String) -> Error {
+    Error::new(ErrorCode::InvalidInput, what)
+        .hint("give the path of an existing directory or file")
+        .detail("path", asked.display().to_string())
 }
 
 impl PathFacts {
     /// The path a caller means, from where it stands.
     pub fn asked(path: &str, cwd: Option<&Path>) -> Result<PathBuf, Error> {
-        if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
-            return Err(unusable("that is not a usable path".into()));
-        }
         let asked = Path::new(path);
+        if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
+            return Err(unusable(asked, "that is not a usable path".into()));
+        }
         match cwd {
             _ if asked.is_absolute() => Ok(asked.to_owned()),
             Some(cwd) => Ok(cwd.join(asked)),
-            None => Err(unusable("a relative path needs the caller's working directory".into())),
+            None => Err(unusable(asked, "a relative path needs the caller's working directory".into())),
         }
     }
 
     /// Looks at the disk around a path: a file means its directory, and symlinks are resolved.
     pub fn gather(asked: &Path, home: Option<&Path>) -> Result<Self, Error> {
-        let found = asked.canonicalize().map_err(|e| {
-            let shown = asked.display().to_string();
-            unusable(format!("{shown} cannot be used: {e}")).detail("path", shown)
-        })?;
+        let found =
+            asked.canonicalize().map_err(|e| unusable(asked, format!("{} cannot be used: {e}", asked.display())))?;
         let dir = if found.is_dir() { found } else { found.parent().unwrap_or(Path::new("/")).to_owned() };
         if dir.to_str().is_none() {
-            return Err(unusable(format!("{} is not UTF-8", dir.display())));
+            return Err(unusable(asked, format!("{} is not UTF-8", dir.display())));
         }
         let keep = |test: &dyn Fn(&Path) -> bool| dir.ancestors().filter(|d| test(d)).map(Path::to_owned).collect();
         Ok(Self {

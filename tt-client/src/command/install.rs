@@ -29,17 +29,12 @@ struct Changes {
 
 pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(), Failure> {
     let places = Places::of(&context.settings.env)?;
-    let harnesses = if args.all { Harness::ALL.to_vec() } else { args.harness };
-    let mut changes = Vec::new();
-    // One after the other: what one harness shares with another is seen as the other left it.
-    for harness in harnesses {
-        let planned = if installing { places.install(harness) } else { places.uninstall(harness) }?;
-        for change in planned {
-            if !args.print {
-                change.apply(installing)?;
-            }
-            changes.push(change);
-        }
+    let named = |harness: &Harness| args.all || args.harness.contains(harness);
+    let harnesses: Vec<Harness> = Harness::ALL.into_iter().filter(named).collect();
+    // All of it is looked at first: a file that cannot be read stops us before anything has changed.
+    let changes = if installing { places.install(&harnesses) } else { places.uninstall(&harnesses) }?;
+    if !args.print {
+        changes.iter().try_for_each(Change::apply)?;
     }
     let answer = Changes { applied: !args.print, changes };
     Ok(context.output().answer(&answer, text)?)
@@ -52,6 +47,7 @@ fn text(answer: &Changes, style: &Style) -> String {
             Action::Change => "change",
             Action::Remove => "remove",
             Action::Unchanged => "as it should be",
+            Action::Kept => "not what this version installed, kept",
             Action::Skipped => "not installed, skipped",
         };
         // A whole new file is not worth a screenful, except to whoever asked for it.

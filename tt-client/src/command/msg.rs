@@ -282,7 +282,7 @@ impl Hand {
         let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         let (surface, from) = (self.surface, self.from.clone());
         let call = async |rpc: &Rpc, room: &RoomId| {
-            rpc.take_messages(room.clone(), surface.to_owned(), from.clone(), max_replay, Some(millis)).await
+            rpc.take_messages(room.clone(), surface.to_owned(), from.clone(), max_replay, None, Some(millis)).await
         };
         if patience.is_zero() {
             return self.workspace.call(call).await;

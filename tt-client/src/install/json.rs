@@ -59,26 +59,53 @@ pub(super) fn get<'a>(text: &'a str, path: [&str; 2]) -> Result<Option<&'a str>,
     Ok(inner.member(path[1]).map(|(_, member)| &text[member.value.clone()]))
 }
 
-/// The text without the member at `path`.
-pub(super) fn unset(text: &str, path: [&str; 2]) -> Result<String, Malformed> {
+/// Whether the file's object has this key.
+pub(super) fn has(text: &str, key: &str) -> bool {
+    read(text).is_ok_and(|object| object.member(key).is_some())
+}
+
+/// The text without the member at `path`, and without the object it was in where that is empty now and not to be kept.
+pub(super) fn unset(text: &str, path: [&str; 2], keep_section: bool) -> Result<String, Malformed> {
     if get(text, path)?.is_none() {
         return Ok(text.to_owned());
     }
     let outer = read(text)?;
     let Some((_, section)) = outer.member(path[0]) else { return Ok(text.to_owned()) };
     let inner = section_of(text, section)?;
-    let Some((index, member)) = inner.member(path[1]) else { return Ok(text.to_owned()) };
+    let Some((index, _)) = inner.member(path[1]) else { return Ok(text.to_owned()) };
+    let without = remove(text, &inner, index);
+    let outer = read(&without)?;
+    match outer.member(path[0]) {
+        Some((index, section)) if !keep_section && is_bare(&without[section.value.clone()]) => {
+            Ok(remove(&without, &outer, index))
+        }
+        _ => Ok(without),
+    }
+}
+
+/// An object with nothing in it, no comment either.
+fn is_bare(object: &str) -> bool {
+    object.chars().filter(|c| !c.is_whitespace()).eq(['{', '}'])
+}
+
+fn remove(text: &str, object: &Object, index: usize) -> String {
+    let member = &object.members[index];
     let before = text[..member.start].trim_end_matches([' ', '\t']);
     // The line break before it goes too, unless a comment ends there that needs it.
-    let start = before.trim_end_matches(['\n', '\r']).len().max(inner.open + 1);
-    let start = if comment_ends_at(&text[inner.open..start]) { before.len() } else { start };
+    let start = before.trim_end_matches(['\n', '\r']).len().max(object.open + 1);
+    let start = if comment_ends_at(&text[object.open..start]) { before.len() } else { start };
     let end = member.comma.map_or(member.value.end, |comma| comma + 1);
     let mut without = replace(text, start..end, "");
     let last = member.comma.is_none();
-    if last && let Some(comma) = index.checked_sub(1).and_then(|before| inner.members[before].comma) {
+    if last && let Some(comma) = index.checked_sub(1).and_then(|before| object.members[before].comma) {
         without.remove(comma);
     }
-    Ok(without)
+    without
+}
+
+/// How the file ends its lines.
+fn line_end(text: &str) -> &'static str {
+    if text.split_once('\n').is_some_and(|(line, _)| line.ends_with('\r')) { "\r\n" } else { "\n" }
 }
 
 fn comment_ends_at(text: &str) -> bool {
@@ -90,12 +117,12 @@ fn replace(text: &str, range: Range<usize>, with: &str) -> String {
 }
 
 fn insert(text: &str, object: &Object, key: &str, value: &str) -> String {
-    let member = format!("{key:?}: {value}");
+    let (member, end_of_line) = (format!("{key:?}: {value}"), line_end(text));
     let Some(last) = object.members.last() else {
         let inside = &text[object.open + 1..object.close];
         let outer = indent(text, object.open).unwrap_or("");
         let (before, after) = if inside.trim().is_empty() {
-            (format!("\n{outer}  "), format!("\n{outer}"))
+            (format!("{end_of_line}{outer}  "), format!("{end_of_line}{outer}"))
         } else {
             (" ".into(), String::new())
         };
@@ -104,8 +131,8 @@ fn insert(text: &str, object: &Object, key: &str, value: &str) -> String {
     };
     let at = object.open + 1 + text[object.open + 1..object.close].trim_end().len();
     let space = match indent(text, last.start) {
-        Some(indent) if text[object.open..last.start].contains('\n') => format!("\n{indent}"),
-        _ if comment_ends_at(&text[..at]) => "\n".into(),
+        Some(indent) if text[object.open..last.start].contains('\n') => format!("{end_of_line}{indent}"),
+        _ if comment_ends_at(&text[..at]) => end_of_line.into(),
         _ => " ".into(),
     };
     let mut with = replace(text, at..at, &format!("{space}{member}"));
@@ -309,12 +336,23 @@ mod tests {
             let mut rest = with.chars();
             assert!(text.chars().filter(|c| !c.is_whitespace()).all(|c| rest.any(|w| w == c)), "{with}");
             assert_eq!(set(&with, PATH, VALUE).unwrap(), with, "a second time changes nothing");
-            let without = unset(&with, PATH).unwrap();
+            let without = unset(&with, PATH, true).unwrap();
             let mut emptied = without_comments(text);
             if emptied.get("mcpServers").is_none() {
                 emptied["mcpServers"] = json!({});
             }
             assert_eq!(without_comments(&without), emptied, "{without}");
+            let section = has(text, PATH[0]);
+            let without = unset(&with, PATH, section).unwrap();
+            assert_eq!(without_comments(&without), without_comments(text), "{without}");
+        }
+    }
+
+    #[test]
+    fn lines_end_as_they_do_in_the_file() {
+        for text in ["{\r\n  \"a\": 1\r\n}\r\n", "{\r\n}", "{\r\n\t\"mcpServers\": {\r\n\t}\r\n}\r\n"] {
+            let with = set(text, PATH, VALUE).unwrap();
+            assert_eq!(with.matches('\n').count(), with.matches("\r\n").count(), "{with:?}");
         }
     }
 
@@ -374,7 +412,8 @@ mod tests {
             let mut expected = before.clone();
             expected["mcpServers"]["talking-stick"] = serde_json::from_str(VALUE).unwrap();
             prop_assert_eq!(serde_json::from_str::<Value>(&with).unwrap(), expected);
-            let without = unset(&with, PATH).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Value>(&unset(&with, PATH, has(&text, PATH[0])).unwrap()).unwrap(), before.clone());
+            let without = unset(&with, PATH, true).unwrap();
             let mut emptied = before;
             if emptied.get("mcpServers").is_none() { emptied["mcpServers"] = json!({}); }
             prop_assert_eq!(serde_json::from_str::<Value>(&without).unwrap(), emptied);
@@ -383,7 +422,7 @@ mod tests {
         #[test]
         fn no_text_makes_it_panic(text in "[{}\\[\\]\",:/*\\\\ \na-z0-9é]{0,40}") {
             let _ = set(&text, PATH, VALUE);
-            let _ = unset(&text, PATH);
+            let _ = unset(&text, PATH, false);
         }
     }
 }

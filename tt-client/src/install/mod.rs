@@ -18,6 +18,9 @@ const SKILL: &str = include_str!("../../../skills/talking-stick/SKILL.md");
 /// The name of the MCP server, and of the skill.
 const NAME: &str = "talking-stick";
 
+/// How the skill begins, in any version of it.
+const SKILL_HEAD: &str = "---\nname: talking-stick\n";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "lower")]
@@ -68,6 +71,18 @@ pub(crate) struct Change {
     from: Option<String>,
     #[serde(skip)]
     to: Option<String>,
+    #[serde(skip)]
+    backup: Backup,
+}
+
+/// What becomes of the copy of what was there before us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backup {
+    /// What is there now is what was there before us.
+    Make,
+    /// An earlier install of ours made it.
+    Keep,
+    Drop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -77,6 +92,8 @@ pub(crate) enum Action {
     Change,
     Remove,
     Unchanged,
+    /// It is no longer what was installed, so it stays.
+    Kept,
     /// The harness is not there.
     Skipped,
 }
@@ -124,6 +141,16 @@ impl<'a> Places<'a> {
         }
     }
 
+    /// Every file that may have our entry.
+    fn configs(&self, harness: Harness) -> Vec<PathBuf> {
+        match harness {
+            Harness::OpenCode => {
+                ["opencode.jsonc", "opencode.json"].map(|name| self.config_dir(harness).join(name)).into()
+            }
+            _ => vec![self.config(harness)],
+        }
+    }
+
     fn skill(&self, harness: Harness) -> PathBuf {
         let skills = match harness {
             Harness::Claude => self.config_dir(harness).join("skills"),
@@ -141,7 +168,7 @@ impl<'a> Places<'a> {
     /// What is there, beside what installing would make of it.
     pub(crate) fn setup(&self, harness: Harness) -> Result<Setup, Error> {
         let (mut missing, mut drifted) = (Vec::new(), Vec::new());
-        for (number, change) in self.install(harness)?.iter().enumerate() {
+        for (number, change) in self.install(&[harness])?.iter().enumerate() {
             let (what, there) = match number {
                 0 => ("the MCP server", self.has_entry(harness)),
                 _ => ("the skill", change.from.is_some()),
@@ -157,57 +184,92 @@ impl<'a> Places<'a> {
     }
 
     /// What installing would do.
-    pub(crate) fn install(&self, harness: Harness) -> Result<Vec<Change>, Error> {
-        if !self.is_there(harness) {
-            return Ok(vec![self.skipped(harness)]);
-        }
-        let config = self.config(harness);
-        let before = file::read(&config)?;
-        let after = self.with_entry(harness, &config, before.as_deref().unwrap_or(""))?;
-        let skill = self.skill(harness);
-        let old_skill = file::read(&skill)?;
-        Ok(vec![
-            change(harness, &config, before, Some(after)),
-            change(harness, &skill, old_skill, Some(SKILL.to_owned())),
-        ])
-    }
-
-    /// What uninstalling would do.
-    pub(crate) fn uninstall(&self, harness: Harness) -> Result<Vec<Change>, Error> {
-        let config = self.config(harness);
-        let mut changes = Vec::new();
-        if let Some(now) = file::read(&config)? {
-            let without = match self.original(harness, &config, &now)? {
-                Some(original) => original,
-                None => Some(self.without_entry(harness, &config, &now)?),
+    pub(crate) fn install(&self, harnesses: &[Harness]) -> Result<Vec<Change>, Error> {
+        let mut changes: Vec<Change> = Vec::new();
+        for harness in harnesses.iter().copied() {
+            if !self.is_there(harness) {
+                changes.push(self.skipped(harness));
+                continue;
+            }
+            let config = self.config(harness);
+            let before = file::read(&config)?;
+            let after = self.with_entry(harness, &config, before.as_deref().unwrap_or(""))?;
+            let ours = before.as_deref().is_some_and(|text| self.is_set(harness, text));
+            changes.push(change(harness, &config, before, Some(after), backup(&config, ours)?));
+            let skill = self.skill(harness);
+            let before = match changes.iter().any(|change| Path::new(&change.path) == skill) {
+                // A harness before this one reads it from the same place.
+                true => Some(SKILL.to_owned()),
+                false => file::read(&skill)?,
             };
-            changes.push(change(harness, &config, Some(now), without));
-        }
-        let skill = self.skill(harness);
-        let others = [Harness::Codex, Harness::Gemini, Harness::OpenCode];
-        let shared = |other: &&Harness| **other != harness && self.skill(**other) == skill && self.has_entry(**other);
-        let text = file::read(&skill)?;
-        if let Some(now) = text.filter(|text| text == SKILL && !others.iter().any(|other| shared(&other))) {
-            changes.push(change(harness, &skill, Some(now), file::backup_of(&skill)?));
-        }
-        if changes.is_empty() {
-            changes.push(self.skipped(harness));
+            let ours = before.as_deref().is_some_and(|text| text.starts_with(SKILL_HEAD));
+            changes.push(change(harness, &skill, before, Some(SKILL.to_owned()), backup(&skill, ours)?));
         }
         Ok(changes)
     }
 
-    /// The file as it was before we came, if nothing else has changed in it since. The inner None: there was none.
-    fn original(&self, harness: Harness, config: &Path, now: &str) -> Result<Option<Option<String>>, Error> {
-        let backup = file::backup_of(config)?;
-        let again = self.with_entry(harness, config, backup.as_deref().unwrap_or(""))?;
-        Ok((again == now).then_some(backup))
+    /// What uninstalling would do.
+    pub(crate) fn uninstall(&self, harnesses: &[Harness]) -> Result<Vec<Change>, Error> {
+        let mut changes: Vec<Change> = Vec::new();
+        for harness in harnesses.iter().copied() {
+            let before = changes.len();
+            for config in self.configs(harness) {
+                let Some(now) = file::read(&config)? else { continue };
+                let was = file::backup_of(&config)?;
+                let without = self.restored(harness, &config, &now, was)?;
+                changes.push(change(harness, &config, Some(now), without, Backup::Drop));
+            }
+            let skill = self.skill(harness);
+            let others = Harness::ALL.into_iter().filter(|other| !harnesses.contains(other));
+            let shared = others.filter(|other| self.skill(*other) == skill).any(|other| self.has_entry(other));
+            let planned = changes.iter().any(|change| Path::new(&change.path) == skill);
+            if let Some(now) = file::read(&skill)?.filter(|_| !shared && !planned) {
+                let to = if now == SKILL { file::backup_of(&skill)? } else { Some(now.clone()) };
+                let mut removed = change(harness, &skill, Some(now), to, Backup::Drop);
+                if removed.action == Action::Unchanged {
+                    removed.action = Action::Kept;
+                }
+                changes.push(removed);
+            }
+            if changes.len() == before {
+                changes.push(self.skipped(harness));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// The file without us: as it was before we came, if nothing but our entry differs; else as it is, less our entry.
+    fn restored(
+        &self,
+        harness: Harness,
+        config: &Path,
+        now: &str,
+        was: Option<String>,
+    ) -> Result<Option<String>, Error> {
+        let again = self.with_entry(harness, config, was.as_deref().unwrap_or(""));
+        let section_was_there = was.as_deref().is_some_and(|was| self.has_section(harness, was));
+        let without = |text: &str| self.without_entry(harness, config, text, section_was_there);
+        let rest = without(now)?;
+        let only_we = self.is_set(harness, now) && again.and_then(|again| without(&again)).is_ok_and(|it| it == rest);
+        Ok(if only_we { was } else { Some(rest) })
+    }
+
+    fn has_section(&self, harness: Harness, text: &str) -> bool {
+        match harness {
+            Harness::Codex => toml::has_section(text),
+            _ => json::has(text, section(harness)),
+        }
     }
 
     fn has_entry(&self, harness: Harness) -> bool {
-        let text = file::read(&self.config(harness)).ok().flatten().unwrap_or_default();
+        let texts = self.configs(harness).into_iter().filter_map(|config| file::read(&config).ok().flatten());
+        texts.into_iter().any(|text| self.is_set(harness, &text))
+    }
+
+    fn is_set(&self, harness: Harness, text: &str) -> bool {
         match harness {
-            Harness::Codex => toml::is_set(&text, NAME).unwrap_or(false),
-            _ => json::get(&text, [section(harness), NAME]).is_ok_and(|entry| entry.is_some()),
+            Harness::Codex => toml::is_set(text, NAME).unwrap_or(false),
+            _ => json::get(text, [section(harness), NAME]).is_ok_and(|entry| entry.is_some()),
         }
     }
 
@@ -232,40 +294,53 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn without_entry(&self, harness: Harness, path: &Path, text: &str) -> Result<String, Error> {
+    /// An empty section is ours as well, unless it was there before us.
+    fn without_entry(&self, harness: Harness, path: &Path, text: &str, keep_section: bool) -> Result<String, Error> {
         match harness {
             Harness::Codex => toml::unset(text, NAME).map_err(|what| malformed(path, &what)),
-            _ => json::unset(text, [section(harness), NAME])
+            _ => json::unset(text, [section(harness), NAME], keep_section)
                 .map_err(|e| malformed(path, &format!("line {}: {}", e.line, e.what))),
         }
     }
 
     fn skipped(&self, harness: Harness) -> Change {
         let path = self.config_dir(harness).display().to_string();
-        Change { harness, path, action: Action::Skipped, diff: String::new(), from: None, to: None }
+        let (diff, backup) = (String::new(), Backup::Keep);
+        Change { harness, path, action: Action::Skipped, diff, from: None, to: None, backup }
     }
 }
 
 impl Change {
     /// Carries it out.
-    pub(crate) fn apply(&self, installing: bool) -> Result<(), Error> {
-        let path = Path::new(&self.path);
-        match self.action {
-            Action::Unchanged | Action::Skipped => return Ok(()),
-            Action::Remove => file::remove(path)?,
-            Action::Create | Action::Change => file::write(path, self.to.as_deref().unwrap_or(""))?,
+    pub(crate) fn apply(&self) -> Result<(), Error> {
+        let (path, from) = (Path::new(&self.path), self.from.as_deref());
+        match (self.action, self.backup) {
+            // The user took our entry out; the copy is of no more use.
+            (Action::Unchanged, Backup::Drop) => return file::drop_backup(path),
+            (Action::Unchanged | Action::Kept | Action::Skipped, _) => return Ok(()),
+            _ => {}
         }
-        match installing {
-            // What an older install of ours left behind is not what was there before.
-            true if self.from.as_deref().is_some_and(|from| from.contains(NAME))
-                && file::backup_of(path)?.is_some() =>
-            {
-                Ok(())
-            }
-            true => file::keep_backup(path, self.from.as_deref()),
-            false => file::drop_backup(path),
+        // First, so that what was there is never only in our hands.
+        if self.backup == Backup::Make {
+            file::keep_backup(path, from)?;
         }
+        match self.to.as_deref() {
+            Some(to) => file::replace(path, from, to)?,
+            None => file::remove(path, from)?,
+        }
+        if self.backup == Backup::Drop {
+            file::drop_backup(path)?;
+        }
+        if self.to.is_none() && path.ends_with("SKILL.md") {
+            file::remove_empty_dirs(path);
+        }
+        Ok(())
     }
+}
+
+/// Whether what is there now is to be kept aside.
+fn backup(path: &Path, ours: bool) -> Result<Backup, Error> {
+    Ok(if ours && file::backup_of(path)?.is_some() { Backup::Keep } else { Backup::Make })
 }
 
 fn section(harness: Harness) -> &'static str {
@@ -278,7 +353,7 @@ fn malformed(path: &Path, what: &str) -> Error {
         .detail("path", path.display().to_string())
 }
 
-fn change(harness: Harness, path: &Path, from: Option<String>, to: Option<String>) -> Change {
+fn change(harness: Harness, path: &Path, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
     let action = match (&from, &to) {
         (from, to) if from == to => Action::Unchanged,
         (None, _) => Action::Create,
@@ -286,5 +361,43 @@ fn change(harness: Harness, path: &Path, from: Option<String>, to: Option<String
         _ => Action::Change,
     };
     let diff = file::diff(from.as_deref().unwrap_or(""), to.as_deref().unwrap_or(""));
-    Change { harness, path: path.display().to_string(), action, diff, from, to }
+    Change { harness, path: path.display().to_string(), action, diff, from, to, backup }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A harness, or a person, may write between our look and our change.
+    #[test]
+    fn what_somebody_else_wrote_meanwhile_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let env = Environment::of([("HOME", home.path().as_os_str())]);
+        let places = Places::of(&env).unwrap();
+        let config = home.path().join(".codex/config.toml");
+        std::fs::create_dir(home.path().join(".codex")).unwrap();
+        let read = || std::fs::read_to_string(&config).ok();
+        let beside = || std::fs::read_dir(home.path().join(".codex")).unwrap().count();
+        for (at_first, meanwhile) in [(Some("a = 1\n"), "a = 2\n"), (None, "a = 3\n")] {
+            match at_first {
+                Some(text) => std::fs::write(&config, text).unwrap(),
+                None => std::fs::remove_file(&config).unwrap(),
+            }
+            let planned = places.install(&[Harness::Codex]).unwrap();
+            std::fs::write(&config, meanwhile).unwrap();
+            let error = planned[0].apply().unwrap_err();
+            assert!(error.hint.contains("again"), "{error:?}");
+            assert_eq!(read().as_deref(), Some(meanwhile));
+            // The next try is as good as the first, and keeps what is there now.
+            places.install(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
+            let planned = places.uninstall(&[Harness::Codex]).unwrap();
+            let with_us = read().unwrap();
+            std::fs::write(&config, with_us.clone() + "# mine\n").unwrap();
+            planned[0].apply().unwrap_err();
+            assert_eq!(read().unwrap(), with_us + "# mine\n");
+            places.uninstall(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
+            assert_eq!(read().unwrap().replace("# mine\n", "").trim_end(), meanwhile.trim_end());
+            assert_eq!(beside(), 1, "nothing of ours is left beside it");
+        }
+    }
 }

@@ -15,14 +15,17 @@ pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, Strin
     }
     if servers(&document).and_then(|servers| servers.get(name)).is_none() {
         // At the end, as a person would: not one byte before it changes.
+        let end_of_line =
+            if text.split_once('\n').is_some_and(|(line, _)| line.ends_with('\r')) { "\r\n" } else { "\n" };
         let gap = if text.is_empty() {
-            ""
+            String::new()
         } else if text.ends_with('\n') {
-            "\n"
+            end_of_line.to_owned()
         } else {
-            "\n\n"
+            end_of_line.repeat(2)
         };
-        let with = format!("{text}{gap}[{SECTION}.{name}]\n{entry}");
+        let added = format!("[{SECTION}.{name}]\n{entry}").replace('\n', end_of_line);
+        let with = format!("{text}{gap}{added}");
         if with.parse::<DocumentMut>().is_ok_and(|document| same(&document, name, &entry)) {
             return Ok(with);
         }
@@ -47,6 +50,10 @@ pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, Strin
 pub(super) fn is_set(text: &str, name: &str) -> Result<bool, String> {
     let document: DocumentMut = text.parse().map_err(reason)?;
     Ok(servers(&document).is_some_and(|servers| servers.contains_key(name)))
+}
+
+pub(super) fn has_section(text: &str) -> bool {
+    text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(SECTION))
 }
 
 pub(super) fn unset(text: &str, name: &str) -> Result<String, String> {
@@ -99,6 +106,7 @@ mod tests {
             "model = 'x'",
             "[mcp_servers.other]\ncommand = \"o\"\n\n[profiles.a]\nx = 1\n",
             "[projects.\"/a b\"]\ntrust_level = \"trusted\"\r\n",
+            "a = 1\r\n\r\n[b]\r\nc = 2\r\n",
         ] {
             let with = set(text, NAME, "/a b/tt").unwrap();
             assert!(with.starts_with(text), "{with}");

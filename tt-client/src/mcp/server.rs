@@ -1,7 +1,5 @@
 //! A tool call from its arguments to its answer.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jsonrpsee::core::client::ClientT;
@@ -16,12 +14,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use tt_proto::api::RoomApiClient;
 use tt_proto::event::{Event, EventType};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId, VERSION};
+use tt_proto::{Error, ErrorCode, VERSION};
 
 use super::caller::Callers;
-use super::in_band::Inbox;
+use super::in_band::{Inbox, visible};
 use super::tools::{ALL, Kind, ToolSpec};
 use super::written::Receipts;
 use crate::connect::{Client, DEADLINE, Rpc};
@@ -43,8 +40,6 @@ const INSTRUCTIONS: &str = "Several agents and people may share this workspace. 
 pub(super) struct Server {
     callers: Callers,
     receipts: Receipts,
-    /// The rooms each session has been in through this process.
-    rooms: RefCell<HashMap<AgentId, BTreeSet<RoomId>>>,
     /// The harness has closed its end.
     closed: watch::Receiver<bool>,
     /// Held by everything that must be finished before the process ends.
@@ -58,11 +53,12 @@ impl Server {
         closed: watch::Receiver<bool>,
         unfinished: mpsc::Sender<()>,
     ) -> Self {
-        Self { callers, receipts, rooms: RefCell::default(), closed, unfinished }
+        Self { callers, receipts, closed, unfinished }
     }
 
     /// Makes the call and composes its answer.
     async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let started = Instant::now();
         let meta = serde_json::to_value(&context.meta).unwrap_or_default();
         let client_info = context.client_info().map(|client| client.name);
         let mut inbox = Inbox::default();
@@ -70,13 +66,14 @@ impl Server {
             Ok(client) => client,
             Err(e) => return compose(Err(e), &inbox),
         };
-        let outcome = self.make(&mut client, request, context, &mut inbox).await;
-        if context.ct.is_cancelled() {
+        let outcome = self.make(&mut client, request, context, started, &mut inbox).await;
+        // Nobody reads the answer, or nobody is there to ask for messages: whatever is in hand goes back with the connection.
+        let in_vain = outcome.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable);
+        if context.ct.is_cancelled() || in_vain {
             return compose(outcome, &Inbox::default());
         }
-        for room in self.rooms_of(&mut client).await {
-            inbox.collect(&mut client, &room).await;
-        }
+        inbox.collect(&mut client).await;
+        inbox.return_left_over(&mut client).await;
         let result = compose(outcome, &inbox);
         if !inbox.is_empty() {
             self.confirm_once_written(client, inbox, context);
@@ -89,6 +86,7 @@ impl Server {
         client: &mut Client,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
+        started: Instant,
         inbox: &mut Inbox,
     ) -> Result<Value, Error> {
         let tool = ToolSpec::named(&request.name).ok_or_else(|| {
@@ -97,13 +95,11 @@ impl Server {
                 .hint(format!("the tools are {}", names.join(", ")))
         })?;
         let mut arguments = tool.arguments(request.arguments.unwrap_or_default())?;
-        let me = client.welcome().identity.agent_id.clone();
-        let room = arguments.get("room_id").and_then(Value::as_str).map(RoomId::from);
         if tool.name == "leave_room"
-            && let Some(room) = &room
+            && let Some(room) = arguments.get("room_id").and_then(Value::as_str)
         {
             // Afterwards there is no member left to hand anything to.
-            inbox.collect(client, room).await;
+            inbox.collect_from(client, &room.into()).await;
         }
         if tool.name == "wait_for_turn" {
             arguments.entry("include_events").or_insert(true.into());
@@ -112,10 +108,9 @@ impl Server {
             arguments.insert("idempotency_key".into(), key().into());
         }
         let made = match tool.kind {
-            Kind::Wait => self.wait(client, tool, arguments, context).await,
+            Kind::Wait => self.wait(client, tool, arguments, context, started).await,
             _ => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
         };
-        self.remember(&me, tool, room, &made);
         let mut answer = made?;
         if tool.name == "wait_for_turn" {
             move_messages(&mut answer, inbox);
@@ -130,10 +125,11 @@ impl Server {
         tool: &ToolSpec,
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
+        started: Instant,
     ) -> Result<Value, Error> {
         let asked = arguments.get("max_wait_ms").and_then(Value::as_u64).map_or(LONGEST_WAIT, Duration::from_millis);
-        let started = Instant::now();
-        let until = started + asked.min(LONGEST_WAIT);
+        let asked = asked.min(LONGEST_WAIT);
+        let until = started + asked;
         let call = async |rpc: &Rpc| {
             // A daemon that came back in the middle is asked for the rest only.
             let left = until.saturating_duration_since(Instant::now());
@@ -141,7 +137,7 @@ impl Server {
             arguments.insert("max_wait_ms".into(), u64::try_from(left.as_millis()).unwrap_or(0).into());
             ask(rpc, tool, arguments).await
         };
-        let answer = client.call_within(LONGEST_WAIT + DEADLINE, call);
+        let answer = client.call_within(asked + DEADLINE, call);
         tokio::pin!(answer);
         let mut closed = self.closed.clone();
         let mut progress = tokio::time::interval(PROGRESS);
@@ -151,46 +147,16 @@ impl Server {
                 answer = &mut answer => return answer,
                 () = context.ct.cancelled() => return Err(given_up("the call was cancelled")),
                 _ = closed.wait_for(|closed| *closed) => return Err(given_up("the harness has gone")),
-                () = tokio::time::sleep_until(started + LONGEST_CALL) => return Err(given_up("the daemon did not answer in time")),
                 _ = progress.tick(), if token.is_some() => {
                     let Some(token) = token.clone() else { continue };
-                    let mut note = ProgressNotificationParam::new(token, started.elapsed().as_secs_f64());
-                    note.total = Some((until - started).as_secs_f64());
+                    let waited = started.elapsed().min(asked).as_secs_f64();
+                    let mut note = ProgressNotificationParam::new(token, waited);
+                    note.total = Some(asked.as_secs_f64());
                     note.message = Some("waiting".into());
                     let _ = context.peer.notify_progress(note).await;
                 }
             }
         }
-    }
-
-    /// Keeps in mind where this session is a member, for calls that name no room.
-    fn remember(&self, me: &AgentId, tool: &ToolSpec, room: Option<RoomId>, made: &Result<Value, Error>) {
-        let mut rooms = self.rooms.borrow_mut();
-        let rooms = rooms.entry(me.clone()).or_default();
-        let joined = made.as_ref().ok().and_then(|answer| answer.get("room_id")).and_then(Value::as_str);
-        match (room.or(joined.map(RoomId::from)), made) {
-            (Some(room), Ok(_)) if tool.name == "leave_room" => {
-                rooms.remove(&room);
-            }
-            (Some(room), Ok(_)) => {
-                rooms.insert(room);
-            }
-            (Some(room), Err(e)) if matches!(e.code, ErrorCode::RoomNotFound | ErrorCode::UnknownMember) => {
-                rooms.remove(&room);
-            }
-            _ => {}
-        }
-    }
-
-    /// The rooms whose inbox this session has: those it was in, and before it named any, the one it stands in.
-    async fn rooms_of(&self, client: &mut Client) -> Vec<RoomId> {
-        let me = client.welcome().identity.agent_id.clone();
-        let known: Vec<RoomId> = self.rooms.borrow().get(&me).into_iter().flatten().cloned().collect();
-        if !known.is_empty() {
-            return known;
-        }
-        let here = client.call(async |rpc| RoomApiClient::list_rooms(rpc, Some(".".into())).await).await;
-        here.map(|here| here.rooms.into_iter().map(|room| room.room_id).collect()).unwrap_or_default()
     }
 
     /// Confirms the messages when the answer that carries them is out. The connection goes with this task, and with it
@@ -231,7 +197,10 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        Ok(self.answer(request, &context).await.into())
+        // What the call held goes back with its connection.
+        let answer = tokio::time::timeout(LONGEST_CALL, self.answer(request, &context)).await;
+        let late = |_| compose(Err(given_up("the daemon did not answer in time")), &Inbox::default());
+        Ok(answer.unwrap_or_else(late).into())
     }
 }
 
@@ -274,7 +243,8 @@ fn compose(outcome: Result<Value, Error>, inbox: &Inbox) -> CallToolResult {
             serde_json::to_value(e.hint(hint)).unwrap_or_default()
         }
     };
-    let mut content = vec![ContentBlock::text(answer.to_string())];
+    // Handoffs, notes and events are other people's words as well.
+    let mut content = vec![ContentBlock::text(visible(&answer.to_string()))];
     if !inbox.is_empty() {
         content.push(ContentBlock::text(inbox.text()));
         if let Some(fields) = answer.as_object_mut() {

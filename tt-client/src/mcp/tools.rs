@@ -3,6 +3,8 @@
 //!
 //! Every session of every harness pays for this list, so the words are few.
 
+use std::sync::Arc;
+
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -27,6 +29,8 @@ pub(super) struct ToolSpec {
     pub kind: Kind,
     description: &'static str,
     schema: fn() -> JsonObject,
+    /// The answer, where a program must choose by it.
+    output: fn() -> Option<Value>,
     check: fn(Value) -> Result<Value, serde_json::Error>,
 }
 
@@ -56,7 +60,8 @@ arguments_of_type! {
     bool = { "type": "boolean" };
     i64 = { "type": "integer" };
     u64 = { "type": "integer" };
-    OneOrMany = { "type": ["string", "array"], "items": { "type": "string" } };
+    // One word is taken too, but not every model provider understands a schema with two types.
+    OneOrMany = { "type": "array", "items": { "type": "string" } };
     Handoff = { "type": "object", "required": ["status", "next_action"] };
 }
 
@@ -69,7 +74,7 @@ impl<T: Argument> Argument for Option<T> {
 }
 
 macro_rules! tools {
-    ($($kind:ident $name:ident($($argument:ident: $type:ty $(= $about:literal)?),*) $description:literal;)+) => {
+    ($($kind:ident $name:ident($($argument:ident: $type:ty $(= $about:literal)?),*) $description:literal $(=> $output:tt)?;)+) => {
         pub(super) const ALL: &[ToolSpec] = &[$({
             /// What this tool takes.
             #[derive(Debug, Serialize, Deserialize)]
@@ -91,11 +96,16 @@ macro_rules! tools {
                 object(properties, &mut required)
             }
 
+            fn output() -> Option<Value> {
+                let output: Vec<Value> = vec![$(json!($output))?];
+                output.into_iter().next()
+            }
+
             fn check(arguments: Value) -> Result<Value, serde_json::Error> {
                 serde_json::from_value::<Arguments>(arguments).and_then(serde_json::to_value)
             }
 
-            ToolSpec { name: stringify!($name), kind: Kind::$kind, description: $description, schema, check }
+            ToolSpec { name: stringify!($name), kind: Kind::$kind, description: $description, schema, output, check }
         },)+];
     };
 }
@@ -103,14 +113,19 @@ macro_rules! tools {
 tools! {
     Write join_path(context_path: String = "any path in the workspace", force_new: Option<bool>, display_name: Option<String>)
         "Become a member of a workspace's room. Call once before working in a repository that other agents or people share; \
-         gives the room_id that the other tools take.";
+         gives the room_id that the other tools take."
+        => { "room_id": { "type": "string" }, "agent_id": { "type": "string" }, "members": { "type": "array" } };
     Read list_rooms(context_path: Option<String>)
         "All rooms, or the one a path belongs to. Use to see whether a workspace is shared before joining.";
     Read get_room_state(room_id: String)
         "Who holds the stick, who waits, the handoffs, whether a takeover is possible. Use to look without waiting.";
     Wait wait_for_turn(room_id: String, max_wait_ms: Option<u64> = "at most and by default 48000; 0 tries once", park: Option<bool> = "stay listed, take no turn", claim: Option<bool> = "take an idle room even when alone", include_events: Option<bool> = "end early for messages, joins and leaves (default true)")
         "Get the stick before you change files. status your_turn brings turn_id, lease_id and the previous holder's handoff; \
-         not_yet: call again; takeover_available: ask or decide, then takeover_stick.";
+         not_yet: call again; takeover_available: ask or decide, then takeover_stick."
+        => {
+            "status": { "enum": ["your_turn", "not_yet", "takeover_available", "closed", "removed"] },
+            "turn_id": { "type": "integer" }, "lease_id": { "type": "string" }, "handoff": { "type": "object" }
+        };
     Repeatable heartbeat(room_id: String, lease_id: String, expected_turn_id: i64)
         "Keep your turn during long work without other calls, every few minutes.";
     Write release_stick(room_id: String, lease_id: String, expected_turn_id: i64, handoff: Handoff = "status, next_action; also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
@@ -118,7 +133,8 @@ tools! {
     Write pass_stick(room_id: String, lease_id: String, expected_turn_id: i64, to_agent_id: String, handoff: Handoff)
         "End your turn in favour of one member. Use when that one must be next; otherwise release_stick.";
     Write takeover_stick(room_id: String, expected_turn_id: i64, reason: String, operator_override: Option<bool> = "only when a person told you to")
-        "Take the stick from a holder who is gone or silent. Use only after takeover_available; then read get_room_events.";
+        "Take the stick from a holder who is gone or silent. Use only after takeover_available; then read get_room_events."
+        => { "status": { "enum": ["your_turn"] }, "turn_id": { "type": "integer" }, "lease_id": { "type": "string" } };
     Write send_message(room_id: String, body: String, to: Option<String> = "name, start of an id, or room", to_agent_id: Option<String>, delivery_hint: Option<String> = "normal|important|interrupt; interrupt sparingly")
         "Say something to a member, or to all, at any time. Everyone can read it and it grants nothing.";
     Wait wait_for_events(room_id: String, after_event_seq: Option<i64>, limit: Option<u64>, event_type: Option<OneOrMany>, from_agent_id: Option<String>, target_agent_id: Option<String> = "self, any or an agent id", max_wait_ms: Option<u64>)
@@ -170,7 +186,11 @@ impl ToolSpec {
             annotations.destructive_hint = Some(self.name == "kick_member");
         }
         annotations.open_world_hint = Some(false);
-        Tool::new(self.name, self.description, (self.schema)()).with_annotations(annotations)
+        let mut tool = Tool::new(self.name, self.description, (self.schema)()).with_annotations(annotations);
+        // Nothing is required: some clients hold a refusal to the schema of the answer and would hide it.
+        let schema = |properties| json!({ "type": "object", "properties": properties }).as_object().cloned();
+        tool.output_schema = (self.output)().and_then(schema).map(Arc::new);
+        tool
     }
 
     /// What the caller sent, if it is what this tool takes.

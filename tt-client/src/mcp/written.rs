@@ -11,6 +11,7 @@ use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::{StdioReader, StdioWriter};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 
 /// Who waits for which answer to be written.
@@ -40,8 +41,8 @@ impl Receipts {
 }
 
 /// The harness at the other end of standard input and output.
-pub(super) struct Stdio {
-    inner: AsyncRwTransport<RoleServer, StdioReader, StdioWriter>,
+pub(super) struct Stdio<R: AsyncRead = StdioReader, W: AsyncWrite = StdioWriter> {
+    inner: AsyncRwTransport<RoleServer, R, W>,
     receipts: Receipts,
     /// Told when the harness has closed its end: nobody will read the answer to a wait.
     closed: watch::Sender<bool>,
@@ -50,11 +51,25 @@ pub(super) struct Stdio {
 impl Stdio {
     pub(super) fn new(receipts: Receipts, closed: watch::Sender<bool>) -> Self {
         let (input, output) = rmcp::transport::stdio_pipes();
+        Self::of(input, output, receipts, closed)
+    }
+}
+
+impl<R, W> Stdio<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    fn of(input: R, output: W, receipts: Receipts, closed: watch::Sender<bool>) -> Self {
         Self { inner: AsyncRwTransport::new_server(input, output), receipts, closed }
     }
 }
 
-impl Transport<RoleServer> for Stdio {
+impl<R, W> Transport<RoleServer> for Stdio<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     type Error = std::io::Error;
 
     fn send(
@@ -96,5 +111,39 @@ impl Transport<RoleServer> for Stdio {
 
     async fn close(&mut self) -> Result<(), Self::Error> {
         self.inner.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    fn response(id: i64) -> TxJsonRpcMessage<RoleServer> {
+        serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "result": {"content": []}})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_written_or_will_never_be() {
+        let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
+        let input = std::io::Cursor::new(format!("{cancelled}\n"));
+        let (output, harness) = tokio::io::duplex(1 << 16);
+        let (close, closed) = watch::channel(false);
+        let receipts = Receipts::default();
+        let ids = [1, 2, 3].map(RequestId::Number);
+        let [written, mut given_up, mut pending] = ids.each_ref().map(|id| receipts.of(id));
+        let mut stdio = Stdio::of(input, output, receipts, close);
+        stdio.send(response(1)).await.unwrap();
+        assert_eq!(written.await, Ok(()));
+        assert!(BufReader::new(harness).lines().next_line().await.unwrap().unwrap().contains("\"id\":1"));
+        assert!(stdio.receive().await.is_some() && !*closed.borrow());
+        assert_eq!(given_up.try_recv(), Err(TryRecvError::Closed), "cancelled: nobody will see it");
+        assert!(stdio.receive().await.is_none() && *closed.borrow());
+        // The reader is gone; what cannot be written was not.
+        assert!(stdio.send(response(3)).await.is_err());
+        assert_eq!(pending.try_recv(), Err(TryRecvError::Closed));
     }
 }

@@ -21,7 +21,7 @@ pub const WRITE_BEHIND: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 struct Times {
     seen: HashMap<AgentId, Kept>,
-    waited: HashMap<(RoomId, AgentId), Kept>,
+    waited: HashMap<RoomId, HashMap<AgentId, Kept>>,
 }
 
 /// A time, and the one of its kind that was written last.
@@ -48,7 +48,7 @@ impl Presence {
 
     /// Notes that an agent waits, or stopped waiting.
     pub fn waited(&self, room: &RoomId, agent: &AgentId, now: Timestamp) {
-        if keep(&mut self.lock().waited, (room.clone(), agent.clone()), now) {
+        if keep(self.lock().waited.entry(room.clone()).or_default(), agent.clone(), now) {
             self.unwritten.notify_one();
         }
     }
@@ -58,7 +58,7 @@ impl Presence {
     }
 
     pub fn last_wait(&self, room: &RoomId, agent: &AgentId) -> Option<Timestamp> {
-        self.lock().waited.get(&(room.clone(), agent.clone())).map(|kept| kept.at)
+        self.lock().waited.get(room)?.get(agent).map(|kept| kept.at)
     }
 
     /// Resolves when there is something to write behind now.
@@ -71,7 +71,11 @@ impl Presence {
         let times = &mut *self.lock();
         Unwritten {
             seen: fresh(&mut times.seen),
-            waited: fresh(&mut times.waited).into_iter().map(|((room, agent), at)| (room, agent, at)).collect(),
+            waited: times
+                .waited
+                .iter_mut()
+                .flat_map(|(room, waited)| fresh(waited).into_iter().map(|(agent, at)| (room.clone(), agent, at)))
+                .collect(),
         }
     }
 

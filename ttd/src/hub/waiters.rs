@@ -13,9 +13,11 @@ use crate::stick::Waiting;
 #[derive(Debug, Clone, Default)]
 pub struct Waiters(Arc<Inner>);
 
+type Places = HashMap<RoomId, HashMap<AgentId, Waiter>>;
+
 #[derive(Debug, Default)]
 struct Inner {
-    places: Mutex<HashMap<(RoomId, AgentId), Waiter>>,
+    places: Mutex<Places>,
     tickets: AtomicU64,
 }
 
@@ -32,7 +34,8 @@ struct Waiter {
 #[derive(Debug)]
 pub struct Place {
     waiters: Waiters,
-    key: (RoomId, AgentId),
+    room: RoomId,
+    agent: AgentId,
     ticket: u64,
     /// Resolves when there is something to tell.
     pub told: oneshot::Receiver<Wait>,
@@ -49,29 +52,33 @@ impl Waiters {
         pid: Option<u32>,
         lives: impl Fn(u32) -> bool,
     ) -> Result<Place, Error> {
-        let key = (room.clone(), agent.clone());
         let mut places = self.lock();
-        if let Some(first) = places.get(&key).filter(|first| first.pid.is_none_or(lives)) {
+        let first = places.get(room).and_then(|places| places.get(agent));
+        if let Some(first) = first.filter(|first| first.pid.is_none_or(lives)) {
             let whose = first.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             return Err(Error::new(ErrorCode::DuplicateListener, format!("{agent} is already waiting, in {whose}"))
                 .detail("pid", first.pid));
         }
         let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
-        places.insert(key.clone(), Waiter { ticket, waiting, pid, tell: Some(tell) });
-        Ok(Place { waiters: self.clone(), key, ticket, told })
+        let waiter = Waiter { ticket, waiting, pid, tell: Some(tell) };
+        places.entry(room.clone()).or_default().insert(agent.clone(), waiter);
+        Ok(Place { waiters: self.clone(), room: room.clone(), agent: agent.clone(), ticket, told })
     }
 
     /// How a member waits, as the rules see it. One that was told already waits no more.
     pub fn waiting(&self, room: &RoomId, agent: &AgentId) -> Waiting {
         let places = self.lock();
-        let place = places.get(&(room.clone(), agent.clone()));
+        let place = places.get(room).and_then(|places| places.get(agent));
         place.filter(|place| place.tell.is_some()).map_or(Waiting::No, |place| place.waiting)
     }
 
     /// Tells a member how its wait ended.
     pub fn tell(&self, room: &RoomId, agent: &AgentId, answer: Wait) {
-        let tell = self.lock().get_mut(&(room.clone(), agent.clone())).and_then(|place| place.tell.take());
+        let mut places = self.lock();
+        let place = places.get_mut(room).and_then(|places| places.get_mut(agent));
+        let tell = place.and_then(|place| place.tell.take());
+        drop(places);
         if let Some(tell) = tell {
             // Whoever waited may be gone this instant; its next wait tells it again.
             let _ = tell.send(answer);
@@ -79,10 +86,10 @@ impl Waiters {
     }
 
     pub fn count(&self) -> usize {
-        self.lock().len()
+        self.lock().values().map(HashMap::len).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(RoomId, AgentId), Waiter>> {
+    fn lock(&self) -> MutexGuard<'_, Places> {
         self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,8 +97,12 @@ impl Waiters {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut places = self.waiters.lock();
-        if places.get(&self.key).is_some_and(|place| place.ticket == self.ticket) {
-            places.remove(&self.key);
+        let Some(in_room) = places.get_mut(&self.room) else { return };
+        if in_room.get(&self.agent).is_some_and(|place| place.ticket == self.ticket) {
+            in_room.remove(&self.agent);
+        }
+        if in_room.is_empty() {
+            places.remove(&self.room);
         }
     }
 }

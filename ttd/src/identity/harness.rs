@@ -53,7 +53,7 @@ impl Harness {
         let variables: &[&str] = match self {
             Harness::Claude => &["CLAUDE_CODE_SESSION_ID"],
             Harness::Codex => &["CODEX_THREAD_ID", "CODEX_SESSION_ID"],
-            Harness::Gemini | Harness::OpenCode => &[],
+            Harness::Gemini | Harness::OpenCode => return None,
         };
         signals.session_id.as_deref().or_else(|| variables.iter().find_map(|v| signals.var(v)))
     }

@@ -96,6 +96,15 @@ impl Derivation<'_> {
             let found_by = if harness.signal(signals).is_some() { FoundBy::Env } else { FoundBy::ClientInfo };
             return Some((harness, found_by));
         }
+        // A session that came without a client's name: a hook was told it. Its environment is the harness's own, which may
+        // be that of another harness's shell, so what runs above it counts more.
+        let above = |process: &Process| Harness::ALL.into_iter().find(|harness| harness.is(process, signals));
+        if signals.session_id.is_some()
+            && let Some(harness) = self.ancestors.iter().find_map(above)
+        {
+            self.step("hook", format!("a session came with the call, and {} is the nearest above", harness.name()));
+            return Some((harness, FoundBy::Ancestry));
+        }
         let named: Vec<Harness> = Harness::ALL.into_iter().filter(|h| h.signal(signals).is_some()).collect();
         let nearest =
             self.ancestors.iter().find_map(|process| named.iter().find(|harness| harness.is(process, signals)));
@@ -358,6 +367,25 @@ mod tests {
         assert_eq!(mcp.found_by, FoundBy::ClientInfo);
         let shell = who(&["bash", "codex", "bash", "tt"], &self::signals(&[("CODEX_THREAD_ID", "t1")]));
         assert_eq!(mcp.agent_id, shell.agent_id);
+    }
+
+    #[test]
+    fn a_hook_is_told_its_session_and_is_the_same_member() {
+        let hook = |names: &[&str], env: &[(&str, &str)], session: &str| {
+            who(names, &Signals { session_id: Some(session.into()), ..signals(env) })
+        };
+        let shell = who(&["bash", "codex", "bash", "tt"], &signals(&[("CODEX_THREAD_ID", "t1")]));
+        assert_eq!(hook(&["bash", "codex", "sh", "tt"], &[], "t1").agent_id, shell.agent_id);
+        let inside = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")];
+        assert_eq!(hook(&["claude", "bash", "codex", "sh", "tt"], &inside, "t1").agent_id, shell.agent_id);
+        let claude = who(&["claude", "bash", "tt"], &signals(&inside));
+        assert_eq!(hook(&["claude", "sh", "tt"], &inside, "s1").agent_id, claude.agent_id);
+        let gemini = who(&["node /usr/bin/gemini", "bash", "tt"], &signals(&[("GEMINI_CLI", "1")]));
+        assert_eq!(
+            hook(&["node /usr/bin/gemini", "sh", "tt"], &[("GEMINI_SESSION_ID", "g")], "g").agent_id,
+            gemini.agent_id
+        );
+        assert_eq!(hook(&["bash", "tt"], &[], "x").agent_id.as_str(), "human:alice", "no harness, no agent");
     }
 
     #[test]

@@ -114,6 +114,18 @@ impl Connection {
         }
     }
 
+    /// Puts messages back that this connection holds, and tells how many.
+    pub fn give_back(&self, owner: &Owner, event_seqs: &[i64]) -> usize {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = |taken: &[TakenMessages]| taken.iter().map(|taken| taken.event_seqs.len()).sum::<usize>();
+        let before = held(&taken);
+        let mine = taken.iter_mut().filter(|taken| taken.owner == *owner);
+        mine.for_each(|taken| taken.give_back(event_seqs.iter().copied()));
+        let returned = before - held(&taken);
+        taken.retain(|taken| !taken.event_seqs.is_empty());
+        returned
+    }
+
     /// Lets go of messages that were confirmed.
     pub fn let_go(&self, owner: &Owner, event_seqs: &HashSet<i64>) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

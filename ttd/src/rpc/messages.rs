@@ -1,4 +1,4 @@
-//! `send_message`, `take_messages`, `confirm_messages`.
+//! `send_message`, `list_inbox`, `take_messages`, `return_messages`, `confirm_messages`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use jsonrpsee::core::async_trait;
 use rusqlite::Connection;
 use tt_proto::api::MessageApiServer;
 use tt_proto::event::{Event, EventType};
-use tt_proto::message::{Confirmed, DeliveryHint, DeliveryState, Recipient, Sent, Skipped, Taken};
+use tt_proto::message::{
+    Confirmed, DeliveryHint, DeliveryState, InboxRooms, Recipient, Returned, Sent, Skipped, Taken,
+};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::{Call, Shared, leaving, told_to_stop};
@@ -76,6 +78,12 @@ impl MessageApiServer for MessageMethods {
         self.0.rooms.command_with(&room_id, by, rule, answer).await
     }
 
+    async fn list_inbox(&self, extensions: &Extensions) -> Result<InboxRooms, Error> {
+        let me = self.0.commander(&Call::of(extensions)?, None)?.identity.agent_id.clone();
+        let read = self.0.rooms.store().read(move |connection| deliveries::rooms(connection, &me));
+        Ok(InboxRooms { rooms: read.await? })
+    }
+
     async fn take_messages(
         &self,
         extensions: &Extensions,
@@ -83,6 +91,7 @@ impl MessageApiServer for MessageMethods {
         surface: String,
         from_agent_id: Option<AgentId>,
         max_replay: Option<usize>,
+        limit: Option<usize>,
         max_wait_ms: Option<u64>,
     ) -> Result<Taken, Error> {
         let call = Call::of(extensions)?;
@@ -104,7 +113,7 @@ impl MessageApiServer for MessageMethods {
             let arrived = listener.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            let (taken, answer) = self.0.take(&owner, from_agent_id.as_ref(), max_replay).await?;
+            let (taken, answer) = self.0.take(&owner, from_agent_id.as_ref(), max_replay, limit).await?;
             if !answer.events.is_empty() || answer.skipped.is_some() || patience.is_zero() {
                 call.connection.hold(taken);
                 return Ok(answer);
@@ -118,6 +127,17 @@ impl MessageApiServer for MessageMethods {
                 () = told_to_stop(&mut stop) => return Err(leaving()),
             }
         }
+    }
+
+    async fn return_messages(
+        &self,
+        extensions: &Extensions,
+        room_id: RoomId,
+        event_seqs: Vec<i64>,
+    ) -> Result<Returned, Error> {
+        let call = Call::of(extensions)?;
+        let owner = (room_id, self.0.commander(&call, None)?.identity.agent_id.clone());
+        Ok(Returned { returned: call.connection.give_back(&owner, &event_seqs) })
     }
 
     async fn confirm_messages(
@@ -174,12 +194,13 @@ fn inbox_from(connection: &Connection, room: &RoomId, me: &AgentId, from: Option
 
 impl Shared {
     /// Takes what is in an inbox and not taken by anyone else. With more than `max_replay` waiting, the oldest are
-    /// passed over.
+    /// passed over; past `limit`, the newest stay.
     pub(super) async fn take(
         &self,
         owner: &Owner,
         from: Option<&AgentId>,
         max_replay: Option<usize>,
+        limit: Option<usize>,
     ) -> Result<(TakenMessages, Taken), Error> {
         let (inbox, owner, from) = (self.rooms.hub().inbox.clone(), owner.clone(), from.cloned());
         let read = self.rooms.store().read(move |connection| {
@@ -194,10 +215,11 @@ impl Shared {
                     to_seq: passed_over.last().copied().unwrap_or(0),
                 }
             });
-            if mine.len() > MAX_TAKE {
-                taken.give_back(mine.split_off(MAX_TAKE));
-            }
-            Ok((taken, Taken { skipped, events: deliveries::messages(connection, &mine)? }))
+            let most = limit.unwrap_or(MAX_TAKE).min(MAX_TAKE);
+            let rest = if mine.len() > most { mine.split_off(most) } else { Vec::new() };
+            let more = rest.len();
+            taken.give_back(rest);
+            Ok((taken, Taken { skipped, events: deliveries::messages(connection, &mine)?, more }))
         });
         read.await
     }

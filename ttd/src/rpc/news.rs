@@ -62,7 +62,7 @@ impl News {
 
     /// Takes the messages for this connection and reports who came and went, in the order of the log.
     pub(super) async fn hand_over(self, shared: &Shared, call: &Call) -> Result<(Vec<Event>, i64), Error> {
-        let (taken, messages) = shared.take(&self.owner, None, None).await?;
+        let (taken, messages) = shared.take(&self.owner, None, None, None).await?;
         let (owner, cursor) = (self.owner.clone(), shared.comings_cursor(&self.owner));
         let read = shared.rooms.store().read(move |connection| {
             let newest = events::newest(connection, &owner.0)?;

@@ -37,8 +37,7 @@ fn unknown(room: &Room, name: &str) -> Error {
         .collect();
     let error = Error::new(ErrorCode::UnknownRecipient, format!("nobody here is called {name:?}"));
     let absent: Vec<String> = room
-        .members
-        .iter()
+        .members()
         .filter(|m| m.status != MemberStatus::Active && m.display_name.eq_ignore_ascii_case(name))
         .map(|m| m.agent_id.to_string())
         .collect();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, params};
 use tt_proto::event::Event;
+use tt_proto::message::InboxRoom;
 use tt_proto::{AgentId, Error, RoomId, Timestamp};
 
 use super::{events, query_failed};
@@ -28,6 +29,25 @@ pub fn inbox(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> 
         )
         .map_err(query_failed)?;
     let rows = statement.query_map([room_id.as_str(), recipient.as_str()], |row| row.get(0));
+    rows.and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// The rooms in which a member has messages that no surface has handed over.
+pub fn rooms(connection: &Connection, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT room_id, count(*) FROM deliveries WHERE recipient_agent_id = ?1 AND state = 'pending'
+             GROUP BY room_id ORDER BY min(event_seq)",
+        )
+        .map_err(query_failed)?;
+    let room = |row: &rusqlite::Row<'_>| {
+        let unread: i64 = row.get(1)?;
+        Ok(InboxRoom {
+            room_id: row.get_ref(0)?.as_str()?.into(),
+            unread: usize::try_from(unread).unwrap_or(usize::MAX),
+        })
+    };
+    let rows = statement.query_map([recipient.as_str()], room);
     rows.and_then(Iterator::collect).map_err(query_failed)
 }
 

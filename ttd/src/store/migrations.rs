@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(5, "005_event_payload"),
     migration!(101, "101_turns_and_members"),
     migration!(102, "102_deliveries"),
+    migration!(103, "103_grants_index"),
 ];
 
 /// Why a database cannot be brought to our schema.
