@@ -67,7 +67,8 @@ impl Commits {
         )?;
         let payload = serde_json::json!({ "body": BODY, "delivery_hint": "normal" }).to_string();
         let commits = Self { connection, payload, _scratch: scratch };
-        for _ in 0..50 {
+        // Until the write-ahead log has been folded in once: from then on it is written over, as in a daemon that has run a while.
+        for _ in 0..500 {
             commits.once()?;
         }
         Ok(commits)

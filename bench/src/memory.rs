@@ -39,7 +39,7 @@ pub(crate) async fn idle(effort: Effort) -> Fallible<Vec<Row>> {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (switches, ticks) = (context_switches(pid)?.saturating_sub(switches), cpu_ticks(pid)? - ticks);
     let what = |of: &str| format!("idle 10 s, {FOLLOWERS} followers and {WAITERS} waiters: {of}");
-    let row = |name: &str, of: &str, value: u64| Row::number(name, &what(of), "", value as f64, 1, Target::AtMost(0.0));
+    let row = |name: &str, of: &str, value: u64| Row::number(name, &what(of), "", value as f64, 1, Target::Most(0.0));
     Ok(vec![row("idle-switches", "context switches", switches), row("idle-ticks", "CPU ticks", ticks)])
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn resident(effort: Effort) -> Fallible<Vec<Row>> {
     let scratch = Scratch::serving().await?;
     let pid = scratch.daemon_pid()?;
     let row = |name: &str, what: &str, most: f64| -> Fallible<Row> {
-        Ok(Row::number(name, what, "MiB", resident_mib(pid)?, 1, Target::AtMost(most)))
+        Ok(Row::number(name, what, "MiB", resident_mib(pid)?, 1, Target::Most(most)))
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut rows = vec![row("memory-empty", "daemon memory, empty", 12.0)?];
@@ -58,7 +58,7 @@ pub(crate) async fn resident(effort: Effort) -> Fallible<Vec<Row>> {
     rows.push(row("memory-100", "daemon memory, 100 subscribers", 25.0)?);
     drop(subscribers);
     let sends = effort.of(1_000_000, 20_000);
-    let mut writers = many_writers(&scratch, &room)?;
+    let mut writers = many_writers(&scratch)?;
     writers.tell(&sends.to_string())?;
     writers.line()?;
     drop((writers, client));

@@ -26,7 +26,7 @@ pub(crate) async fn play(role: &[String]) -> Fallible<()> {
         ["echo", socket, size] => echo(socket, size.parse()?),
         ["subscribe", room, connections] => subscribe(room.into(), connections.parse()?).await,
         ["wait", room] => wait(room.into()).await,
-        ["write", room, writers] => write(room.into(), writers.parse()?).await,
+        ["write", rooms, writers] => write(rooms.parse()?, writers.parse()?).await,
         ["session", tt] => session(tt),
         ["agent", room, number, messages] => crate::soak::agent(room.into(), number.parse()?, messages.parse()?).await,
         _ => Err(format!("there is no such role: {role:?}").into()),
@@ -124,15 +124,17 @@ async fn wait(room: RoomId) -> Fallible<()> {
     }
 }
 
-/// Agents of one room, each with a connection of its own, that send as fast as they are answered; as many messages
-/// together as they are told each time.
-async fn write(room: RoomId, writers: usize) -> Fallible<()> {
-    let path = std::env::current_dir()?.display().to_string();
+/// Agents in so many rooms, each with a connection of its own, that send to a neighbour as fast as they are answered; as
+/// many messages together as they are told each time.
+async fn write(rooms: usize, writers: usize) -> Fallible<()> {
     let mut clients = Vec::with_capacity(writers);
     for n in 0..writers {
+        let dir = std::env::current_dir()?.join(format!("room-{}", n % rooms));
+        std::fs::create_dir_all(&dir)?;
         let mut client = client(Some(&format!("bench:writer-{n}"))).await?;
-        client.call(async |rpc| rpc.join_path(path.clone(), None, None, None).await).await?;
-        clients.push(Rc::new(client));
+        let path = dir.display().to_string();
+        let joined = client.call(async |rpc| rpc.join_path(path.clone(), Some(true), None, None).await).await?;
+        clients.push((Rc::new(client), joined.room_id));
     }
     report("ready")?;
     while let Some(line) = told()? {
@@ -140,9 +142,9 @@ async fn write(room: RoomId, writers: usize) -> Fallible<()> {
         let from = now();
         let mut running = tokio::task::JoinSet::new();
         let all = tokio::task::LocalSet::new();
-        for (n, client) in clients.iter().cloned().enumerate() {
-            let (left, room) = (left.clone(), room.clone());
-            let to = AgentId::trusted(format!("bench:writer-{}", (n + 1) % writers));
+        for (n, (client, room)) in clients.iter().cloned().enumerate() {
+            let left = left.clone();
+            let to = AgentId::trusted(format!("bench:writer-{}", (n + rooms) % writers));
             let writer = async move {
                 while left.get() > 0 {
                     left.set(left.get() - 1);

@@ -55,7 +55,7 @@ pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
         waiter.tell("release")?;
         held = rpc.wait_for_turn(room.clone(), Some(10_000), None, None, None).await?;
     }
-    let row = Row::times("turn", "release to your_turn in another process", &told, Target::AtMostTimes(3.0));
+    let row = Row::times("turn", "release to your_turn in another process", &told, Target::MostTimes(3.0));
     Ok(row.against("commit + echo p50", commit.p50() + echoes.p50()))
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn holder_killed(effort: Effort) -> Fallible<Row> {
         until_idle(&client, &room).await?;
     }
     let what = "holder killed to waiter told";
-    Ok(Row::times("killed", what, &samples, Target::AtMost(20_000.0)).by_p99())
+    Ok(Row::times("killed", what, &samples, Target::Most(20_000.0)).by_p99())
 }
 
 /// Returns once nobody holds the stick.

@@ -42,11 +42,21 @@ pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
 }
 
 /// Reads a file of `/proc`. They say that they are empty, and whoever believes it reads them a few bytes at a time; every
-/// connection reads a dozen.
+/// connection reads a dozen of them.
 fn read(path: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(4096);
-    std::fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    let mut file = std::fs::File::open(path).ok()?;
+    let mut bytes = vec![0; 4096];
+    let mut length = 0;
+    loop {
+        let read = file.read(&mut bytes[length..]).ok()?;
+        length += read;
+        // What did not fill the space was the rest of it.
+        if length < bytes.len() {
+            bytes.truncate(length);
+            return Some(bytes);
+        }
+        bytes.resize(2 * length, 0);
+    }
 }
 
 /// `pid (name) state ppid pgrp session … starttime …`; the name may hold spaces and brackets, so it ends at the last one.
