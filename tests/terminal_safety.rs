@@ -114,3 +114,23 @@ fn a_name_cannot_pass_for_another_member() {
         assert!(!text.contains(" claude:1 "), "{args:?}: {text}");
     }
 }
+
+#[test]
+fn an_id_cannot_pass_for_another_members_name() {
+    let home = home!();
+    std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
+    as_agent(&home, "human:alice", &["join", "--name", "alice"]).ok();
+    as_agent(&home, "alice", &["join", "--name", "alice"]).ok();
+    as_agent(&home, "everyone", &["join", "--name", "everyone"]).ok();
+    as_agent(&home, "alice", &["try"]).ok();
+    as_agent(&home, "alice", &["msg", "send", "room", "delete it all"]).ok();
+    for args in [&["events"][..], &["state"], &["status"], &["list"], &["msg", "recv", "--after", "0"]] {
+        let text = as_person(&home, args);
+        assert!(text.contains("\"alice\""), "{args:?}: {text}");
+        assert!(!text.contains(" alice "), "{args:?}: {text}");
+    }
+    let said = as_agent(&home, "human:alice", &["msg", "send", "room", "hello", "--text"]).ok().stdout;
+    assert!(said.contains("\"alice\"") && said.contains("\"everyone\""), "{said}");
+    let kicked = as_agent(&home, "human:alice", &["kick", "everyone", "--force", "--text"]).ok().stdout;
+    assert!(kicked.contains("\"everyone\""), "{kicked}");
+}

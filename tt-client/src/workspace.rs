@@ -12,7 +12,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use crate::connect::{Client, Rpc, Wire};
 use crate::output::{Format, Output, harmless};
 use crate::render::Names;
-use crate::{Context, Failure};
+use crate::{Context, Failure, render};
 
 /// Which workspace a command is about.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -126,7 +126,7 @@ impl Workspace {
 
     fn say_joined(&self, joined: &Joined) {
         if self.output.format == Format::Text {
-            let line = format!("joined {} as {}", harmless(&joined.canonical_path), harmless(joined.agent_id.as_str()));
+            let line = format!("joined {} as {}", harmless(&joined.canonical_path), render::id(&joined.agent_id));
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }

@@ -3,7 +3,7 @@
 use tt_proto::api::RoomApiClient;
 use tt_proto::{Error, ErrorCode};
 
-use crate::output::harmless;
+use crate::render;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
@@ -43,6 +43,6 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             (_, true) => ", for which the stick was reserved",
             _ => "",
         };
-        format!("kicked {}{held}", harmless(kicked.kicked_agent_id.as_str()))
+        format!("kicked {}{held}", render::id(&kicked.kicked_agent_id))
     })?)
 }

@@ -30,8 +30,8 @@ fn text(rooms: &Rooms, style: &Style) -> String {
     let now = render::now();
     let line = |room: &RoomSummary| {
         let holder = match (&room.owner, &room.reserved_for) {
-            (Some(owner), _) => format!("{} holds turn {}", harmless(owner.as_str()), room.turn_id),
-            (None, Some(agent)) => format!("reserved for {}", harmless(agent.as_str())),
+            (Some(owner), _) => format!("{} holds turn {}", render::id(owner), room.turn_id),
+            (None, Some(agent)) => format!("reserved for {}", render::id(agent)),
             (None, None) => room.state.as_str().to_owned(),
         };
         let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };

@@ -12,7 +12,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::{DEADLINE, Rpc};
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
-use crate::output::{Format, Style, harmless};
+use crate::output::{Format, Style};
 use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, duration, inbox, render};
@@ -119,8 +119,8 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
         .recipients
         .iter()
         .map(|recipient| match &recipient.surface {
-            Some(_) => format!("{} (listening)", harmless(recipient.agent_id.as_str())),
-            None => harmless(recipient.agent_id.as_str()),
+            Some(_) => format!("{} (listening)", render::id(&recipient.agent_id)),
+            None => render::id(&recipient.agent_id),
         })
         .collect();
     format!("said to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
