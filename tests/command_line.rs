@@ -386,15 +386,7 @@ fn a_name_in_the_prompt_is_never_a_command() {
     let name = "$(touch ran)`touch ran`%F{red}\\w";
     run::finish(&mut home.tt_as("codex:1", &["join", "--name", name])).ok();
     run::finish(&mut home.tt_as("codex:1", &["try"])).ok();
-    // A prompt has a few milliseconds and says nothing otherwise; so it is asked until it has something to say.
-    let give_up = std::time::Instant::now() + tt_tests::LIMIT;
-    let piece = loop {
-        let piece = run::finish(home.tt(&["status", "--prompt"]).current_dir(&shop)).ok().stdout;
-        if !piece.is_empty() {
-            break piece;
-        }
-        assert!(std::time::Instant::now() < give_up, "the prompt never says anything");
-    };
+    let piece = prompt(&home, "human:alice", &shop);
     assert_eq!(piece, "⚑__touch_ran__touch_r… ");
     let mut shell = home.command("/bin/bash");
     shell.args(["-c", "PS1=$1; printf %s \"${PS1@P}\"", "bash", &piece]).current_dir(&shop);
@@ -410,4 +402,43 @@ fn the_client_links_no_database() {
     assert!(!program.windows(marker.len()).any(|window| window == marker), "tt links SQLite");
     let daemon = std::fs::read(home.ttd_path()).unwrap();
     assert!(daemon.windows(marker.len()).any(|window| window == marker), "this test would not notice");
+}
+
+#[test]
+fn a_status_tells_a_stick_that_is_held_from_one_that_was_given_and_from_none() {
+    let home = home!();
+    let shop = home.workspace();
+    let text = |who: &str| run::finish(&mut home.tt_as(who, &["status", "--text"])).ok().stdout;
+    run::finish(&mut home.tt_as("human:alice", &["join", "--name", "alice"])).ok();
+    let waiting = Running::start(&mut home.tt_as("human:alice", &["wait"]));
+    home.until_waiting("workspace");
+    assert_eq!(text("human:alice"), "you are next\n", "nobody holds it");
+    drop(waiting);
+    run::finish(&mut home.tt_as("codex:1", &["join"])).ok();
+    run::finish(&mut home.tt_as("codex:1", &["try"])).ok();
+    assert_eq!(text("human:alice"), "codex holds turn 1\n");
+    run::finish(&mut home.tt_as("codex:1", &["pass", "alice", "--status", "done", "--next-action", "go on"])).ok();
+    assert_eq!(text("codex:1"), "alice has the stick next\n");
+    assert_eq!(text("human:alice"), "it is yours next: tt wait\n");
+    let json = run::finish(&mut home.tt_as("codex:1", &["status", "--json"])).ok().json();
+    assert_eq!(
+        (&json["status"], &json["holder"], &json["reserved_for"]),
+        (&"reserved".into(), &serde_json::Value::Null, &"human:alice".into())
+    );
+    for (who, word) in [("codex:1", "⚑next:alice "), ("human:alice", "⚑next:you ")] {
+        assert_eq!(prompt(&home, who, &shop), word);
+    }
+}
+
+/// What the prompt says. It has a few milliseconds and says nothing otherwise; so it is asked until it has something to say.
+#[track_caller]
+fn prompt(home: &tt_tests::Home, who: &str, dir: &std::path::Path) -> String {
+    let give_up = std::time::Instant::now() + tt_tests::LIMIT;
+    loop {
+        let piece = run::finish(home.tt_as(who, &["status", "--prompt"]).current_dir(dir)).ok().stdout;
+        if !piece.is_empty() {
+            return piece;
+        }
+        assert!(std::time::Instant::now() < give_up, "the prompt never says anything");
+    }
 }
