@@ -76,12 +76,16 @@ fn a_long_line_cannot_begin_at_the_margin_of_a_narrow_terminal() {
     as_agent(&home, "codex:1", &["msg", "send", "room", &forged]).ok();
     as_agent(&home, "codex:1", &["notes", "add", &forged]).ok();
     for args in [&["events"][..], &["msg", "recv", "--after", "0"], &["notes", "list"]] {
-        let mut command = home.tt(args);
-        let screen = terminal::run(command.current_dir(home.path().join("repo")), 60);
-        assert!(screen.text.contains("human:root to everyone"), "{}", screen.text);
-        let at_margin = |line: &&str| line.trim_start().starts_with("9 ") && line.find('9') < Some(6);
-        assert_eq!(screen.text.lines().find(at_margin), None, "{args:?}: {}", screen.text);
-        assert!(screen.overlong.is_empty(), "{args:?}: {}", screen.text);
+        // Exported by a shell in a wider window, it must not make the terminal break lines after all.
+        for wider in [None, Some("500")] {
+            let mut command = home.tt(args);
+            command.envs(wider.map(|columns| ("COLUMNS", columns)));
+            let screen = terminal::run(command.current_dir(home.path().join("repo")), 60);
+            assert!(screen.text.contains("human:root to everyone"), "{}", screen.text);
+            let at_margin = |line: &&str| line.trim_start().starts_with("9 ") && line.find('9') < Some(6);
+            assert_eq!(screen.text.lines().find(at_margin), None, "{args:?}: {}", screen.text);
+            assert!(screen.overlong.is_empty(), "{args:?}: {}", screen.text);
+        }
     }
 }
 

@@ -71,13 +71,14 @@ pub struct Style {
 }
 
 impl Style {
-    /// What suits this stream. `COLUMNS` overrides the terminal's own word on its width.
+    /// What suits this stream. `COLUMNS` may ask for less than the terminal is wide, but not for more: what it breaks itself
+    /// goes on at the margin. Shells export it, and it may be older than the terminal's last change of size.
     fn of(stream: &(impl IsTerminal + AsFd), env: &Environment) -> Self {
-        let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+        let terminal = terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
         let asked = env.get_str("COLUMNS").and_then(|columns| columns.parse().ok());
         Self {
             color: stream.is_terminal() && env.get("NO_COLOR").is_none(),
-            width: asked.or_else(terminal).filter(|width| *width > 0),
+            width: [asked, terminal].into_iter().flatten().filter(|width| *width > 0).min(),
         }
     }
 
