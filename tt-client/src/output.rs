@@ -137,6 +137,8 @@ fn json_for(terminal: bool, json: String) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
+            // Inside a string these are escaped already: here they can only be white space between tokens.
+            '\t' | '\n' | '\r' => safe.push(' '),
             c if c.is_control() || is_unseen(c) => {
                 c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
             }
@@ -193,6 +195,7 @@ mod tests {
         let shown = json_for(true, json);
         assert!(shown.is_ascii(), "{shown}");
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+        assert_eq!(json_for(true, "{\t\"a\":\t\"b\\tc\"}".into()), "{ \"a\": \"b\\tc\"}", "white space between tokens");
     }
 
     #[test]
