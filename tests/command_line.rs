@@ -442,3 +442,38 @@ fn prompt(home: &tt_tests::Home, who: &str, dir: &std::path::Path) -> String {
         assert!(std::time::Instant::now() < give_up, "the prompt never says anything");
     }
 }
+
+#[test]
+fn the_prompt_appears_once_however_often_its_file_is_read_and_keeps_the_status() {
+    let home = home!();
+    home.script("bin/tt", "#!/bin/sh\nprintf 'P '\n");
+    let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
+    let write = |file: &str, text: &str| {
+        let file = home.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    write(".config/fish/functions/fish_prompt.fish", "function fish_prompt\n    echo \"$status $pipestatus>\"\nend\n");
+    let twice = |file: &str| format!(". {file}; . {file}");
+    for (shell, script, shown) in [
+        ("bash", format!("PS1='$?>'; {}; false; printf %s \"${{PS1@P}}\"", twice("~/.bashrc")), "P 1>"),
+        ("zsh", format!("PROMPT='$?>'; {}; false; print -nP \"$PROMPT\"", twice("~/.zshrc")), "P 1>"),
+        (
+            "fish",
+            format!("{}; true | false; fish_prompt", twice("~/.config/fish/conf.d/talking-stick.fish")),
+            "P 1 0 1>\n",
+        ),
+    ] {
+        home.run(&["prompt", "install", shell]).ok();
+        let quiet = if shell == "bash" { "--norc" } else { "-f" };
+        let mut command = home.command(shell);
+        match shell {
+            "fish" => command.args(["-i", "-c", &script]),
+            _ => command.args([quiet, "-c", &script]),
+        };
+        match command.env("PATH", &path).stdin(std::process::Stdio::null()).output() {
+            Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout), shown, "{shell}: {said:?}"),
+            Err(e) => tt_tests::not_run(&format!("the prompt of {shell}"), &e.to_string()),
+        }
+    }
+}
