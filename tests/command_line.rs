@@ -477,3 +477,21 @@ fn the_prompt_appears_once_however_often_its_file_is_read_and_keeps_the_status()
         }
     }
 }
+
+#[test]
+fn an_agent_is_told_which_values_there_are_what_is_missing_and_that_a_command_is() {
+    let home = home!();
+    let wrong = |args: &[&str]| run::finish(home.tt(args).env("CODEX_THREAD_ID", "1")).refused(2);
+    let says = |error: &serde_json::Value, field: &str, words: &[&str]| {
+        let said = error[field].as_str().unwrap();
+        words.iter().for_each(|word| assert!(said.contains(word), "no {word} in {error}"));
+    };
+    says(&wrong(&["prompt", "install", "tcsh"]), "message", &["tcsh", "possible values: bash, zsh, fish"]);
+    says(&wrong(&["msg", "send"]), "message", &["<WHO>", "<BODY>"]);
+    says(&wrong(&["take"]), "message", &["--reason"]);
+    for (bare, usage, commands) in [(&[][..], "Usage: tt", "wait, try"), (&["msg"], "Usage: tt msg", "send, recv")] {
+        let error = wrong(bare);
+        assert_eq!(error["message"], "a command is missing");
+        says(&error, "hint", &[usage, commands]);
+    }
+}
