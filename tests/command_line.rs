@@ -495,3 +495,14 @@ fn an_agent_is_told_which_values_there_are_what_is_missing_and_that_a_command_is
         says(&error, "hint", &[usage, commands]);
     }
 }
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return tt_tests::not_run("an answer that cannot be written", "there is no /dev/full");
+    };
+    let home = home!();
+    let finished = Running::writing_to(&mut home.tt(&["whoami", "--json"]), full).finish();
+    let error: serde_json::Value = serde_json::from_str(&finished.stderr).unwrap();
+    assert_eq!((finished.code, &error["error"]), (Some(1), &"storage_unavailable".into()), "{finished:?}");
+}

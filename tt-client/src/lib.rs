@@ -127,7 +127,7 @@ pub(crate) enum Failure {
     NoDaemon(Error),
     /// Something on this side went wrong.
     Other(Error),
-    /// Standard output is gone; nobody is left to tell.
+    /// Standard output is gone, or takes no more.
     Output(std::io::Error),
 }
 
@@ -319,7 +319,12 @@ fn fail(format: Format, failure: &Failure, env: &Environment) -> ExitCode {
         Failure::Other(e) => (e, 1),
         // The reader went away, as `head` does: there is nothing to complain about.
         Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        Failure::Output(_) => return ExitCode::FAILURE,
+        Failure::Output(e) => {
+            let error = Error::new(ErrorCode::StorageUnavailable, format!("the answer cannot be written: {e}"))
+                .hint("what was asked may be done all the same; look with tt state, and write to where there is room");
+            output::complain(format, &error, env);
+            return ExitCode::FAILURE;
+        }
     };
     output::complain(format, error, env);
     ExitCode::from(code)
