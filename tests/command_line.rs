@@ -506,3 +506,20 @@ fn an_answer_that_cannot_be_written_is_an_error() {
     let error: serde_json::Value = serde_json::from_str(&finished.stderr).unwrap();
     assert_eq!((finished.code, &error["error"]), (Some(1), &"storage_unavailable".into()), "{finished:?}");
 }
+
+#[test]
+fn the_list_takes_its_path_as_a_flag_too() {
+    let home = home!();
+    for dir in ["one", "two"] {
+        let dir = home.path().join(dir);
+        std::fs::create_dir(&dir).unwrap();
+        home.run(&["join", dir.to_str().unwrap(), "--force-new"]).ok();
+    }
+    let rooms = |args: &[&str]| {
+        let listed = home.run(&[&["list", "--json"], args].concat()).ok().json();
+        listed["rooms"].as_array().unwrap().iter().map(|room| room["canonical_path"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(rooms(&[]).len(), 2);
+    let one = rooms(&["--path", "one"]);
+    assert!(one == rooms(&["one"]) && one.len() == 1 && one[0].contains("/one"), "{one:?}");
+}

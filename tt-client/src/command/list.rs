@@ -14,10 +14,13 @@ pub(crate) struct Args {
     /// Only the room this path belongs to
     #[arg(value_name = "PATH")]
     path: Option<std::path::PathBuf>,
+    /// The same, as a flag
+    #[arg(long = "path", value_name = "DIR", conflicts_with = "path")]
+    dir: Option<std::path::PathBuf>,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let path = args.path.map(|path| PathArg::at(path).text()).transpose()?;
+    let path = args.path.or(args.dir).map(|path| PathArg::at(path).text()).transpose()?;
     let (mut client, output) = context.connect().await?;
     let rooms = client.call(async |rpc| rpc.list_rooms(path.clone()).await).await?;
     Ok(output.answer(&rooms, text)?)
