@@ -523,3 +523,12 @@ fn the_list_takes_its_path_as_a_flag_too() {
     let one = rooms(&["--path", "one"]);
     assert!(one == rooms(&["one"]) && one.len() == 1 && one[0].contains("/one"), "{one:?}");
 }
+
+#[test]
+fn a_kick_names_whom_it_removed() {
+    let home = home!();
+    run::finish(&mut home.tt_as("claude:1", &["join"])).ok();
+    run::finish(&mut home.tt_as("codex:1", &["join", "--name", "reviewer"])).ok();
+    let kicked = run::finish(&mut home.tt_as("claude:1", &["kick", "reviewer", "--force", "--text"])).ok().stdout;
+    assert_eq!(kicked, "kicked reviewer (codex:1)\n");
+}

@@ -53,7 +53,7 @@ const OURS: [&str; 5] = ["everyone", "nobody", "room", "somebody", "you"];
 
 /// A name that cannot pass for an id, for a word of ours, for more than a name or, by letters of another script that look the
 /// same, for somebody else's name. One that could is put in quotes.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     let plain = name.chars().all(is_plain);
     if plain && !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
         return name.to_owned();
