@@ -274,6 +274,8 @@ fn a_room_that_may_have_been_meant_is_named() {
     assert!(beside["hint"].as_str().unwrap().contains(&shop), "{beside}");
     let far = look(&other);
     assert!(far["message"].as_str().unwrap().contains(&other) && far["near_matches"].is_null(), "{far}");
+    let spaced = look(&dir("my shop"));
+    assert!(spaced["hint"].as_str().unwrap().contains("/my shop'"), "one word for the shell: {spaced}");
     home.run(&["state", &api]).ok();
     home.run(&["daemon", "stop"]).ok();
     home.run(&["state", &other, "--json", "--no-autostart"]).refused(4);
