@@ -225,8 +225,10 @@ fn every_command_has_an_example_that_it_understands() {
         let called = words.join(" ");
         let mut understood = 0;
         for line in examples.lines().map(str::trim).filter(|line| line.starts_with("tt ")) {
-            // What the shell makes of it, up to where another command begins.
-            let line = line.split(" > ").next().unwrap().split(" && ").next().unwrap();
+            // A refusal is no failure for `try` and `wait`: what should happen only with the stick cannot hang on their exit.
+            assert!(!line.contains("&&"), "{called}: an exit code does not tell who has the stick: {line}");
+            // What the shell makes of it, up to where its output goes.
+            let line = line.split(" > ").next().unwrap();
             let typed =
                 run::finish(home.command("/bin/sh").args(["-c", &format!("printf '%s\\n' {line}")])).ok().stdout;
             assert!(line.starts_with(&called), "{called}: its example is another command's: {line}");
@@ -272,6 +274,8 @@ fn a_room_that_may_have_been_meant_is_named() {
     assert!(beside["hint"].as_str().unwrap().contains(&shop), "{beside}");
     let far = look(&other);
     assert!(far["message"].as_str().unwrap().contains(&other) && far["near_matches"].is_null(), "{far}");
+    let spaced = look(&dir("my shop"));
+    assert!(spaced["hint"].as_str().unwrap().contains("/my shop'"), "one word for the shell: {spaced}");
     home.run(&["state", &api]).ok();
     home.run(&["daemon", "stop"]).ok();
     home.run(&["state", &other, "--json", "--no-autostart"]).refused(4);
@@ -384,15 +388,7 @@ fn a_name_in_the_prompt_is_never_a_command() {
     let name = "$(touch ran)`touch ran`%F{red}\\w";
     run::finish(&mut home.tt_as("codex:1", &["join", "--name", name])).ok();
     run::finish(&mut home.tt_as("codex:1", &["try"])).ok();
-    // A prompt has a few milliseconds and says nothing otherwise; so it is asked until it has something to say.
-    let give_up = std::time::Instant::now() + tt_tests::LIMIT;
-    let piece = loop {
-        let piece = run::finish(home.tt(&["status", "--prompt"]).current_dir(&shop)).ok().stdout;
-        if !piece.is_empty() {
-            break piece;
-        }
-        assert!(std::time::Instant::now() < give_up, "the prompt never says anything");
-    };
+    let piece = prompt(&home, "human:alice", &shop);
     assert_eq!(piece, "⚑__touch_ran__touch_r… ");
     let mut shell = home.command("/bin/bash");
     shell.args(["-c", "PS1=$1; printf %s \"${PS1@P}\"", "bash", &piece]).current_dir(&shop);
@@ -408,4 +404,133 @@ fn the_client_links_no_database() {
     assert!(!program.windows(marker.len()).any(|window| window == marker), "tt links SQLite");
     let daemon = std::fs::read(home.ttd_path()).unwrap();
     assert!(daemon.windows(marker.len()).any(|window| window == marker), "this test would not notice");
+}
+
+#[test]
+fn a_status_tells_a_stick_that_is_held_from_one_that_was_given_and_from_none() {
+    let home = home!();
+    let shop = home.workspace();
+    let text = |who: &str| run::finish(&mut home.tt_as(who, &["status", "--text"])).ok().stdout;
+    run::finish(&mut home.tt_as("human:alice", &["join", "--name", "alice"])).ok();
+    let waiting = Running::start(&mut home.tt_as("human:alice", &["wait"]));
+    home.until_waiting("workspace");
+    assert_eq!(text("human:alice"), "you are next\n", "nobody holds it");
+    drop(waiting);
+    run::finish(&mut home.tt_as("codex:1", &["join"])).ok();
+    run::finish(&mut home.tt_as("codex:1", &["try"])).ok();
+    assert_eq!(text("human:alice"), "codex holds turn 1\n");
+    run::finish(&mut home.tt_as("codex:1", &["pass", "alice", "--status", "done", "--next-action", "go on"])).ok();
+    assert_eq!(text("codex:1"), "alice has the stick next\n");
+    assert_eq!(text("human:alice"), "it is yours next: tt wait\n");
+    let json = run::finish(&mut home.tt_as("codex:1", &["status", "--json"])).ok().json();
+    assert_eq!(
+        (&json["status"], &json["holder"], &json["reserved_for"]),
+        (&"reserved".into(), &serde_json::Value::Null, &"human:alice".into())
+    );
+    for (who, word) in [("codex:1", "⚑next:alice "), ("human:alice", "⚑next:you ")] {
+        assert_eq!(prompt(&home, who, &shop), word);
+    }
+}
+
+/// What the prompt says. It has a few milliseconds and says nothing otherwise; so it is asked until it has something to say.
+#[track_caller]
+fn prompt(home: &tt_tests::Home, who: &str, dir: &std::path::Path) -> String {
+    let give_up = std::time::Instant::now() + tt_tests::LIMIT;
+    loop {
+        let piece = run::finish(home.tt_as(who, &["status", "--prompt"]).current_dir(dir)).ok().stdout;
+        if !piece.is_empty() {
+            return piece;
+        }
+        assert!(std::time::Instant::now() < give_up, "the prompt never says anything");
+    }
+}
+
+#[test]
+fn the_prompt_appears_once_however_often_its_file_is_read_and_keeps_the_status() {
+    let home = home!();
+    home.script("bin/tt", "#!/bin/sh\nprintf 'P '\n");
+    let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
+    let write = |file: &str, text: &str| {
+        let file = home.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    write(".config/fish/functions/fish_prompt.fish", "function fish_prompt\n    echo \"$status $pipestatus>\"\nend\n");
+    let twice = |file: &str| format!(". {file}; . {file}");
+    for (shell, script, shown) in [
+        ("bash", format!("PS1='$?>'; {}; false; printf %s \"${{PS1@P}}\"", twice("~/.bashrc")), "P 1>"),
+        ("zsh", format!("PROMPT='$?>'; {}; false; print -nP \"$PROMPT\"", twice("~/.zshrc")), "P 1>"),
+        (
+            "fish",
+            format!("{}; true | false; fish_prompt", twice("~/.config/fish/conf.d/talking-stick.fish")),
+            "P 1 0 1>\n",
+        ),
+    ] {
+        home.run(&["prompt", "install", shell]).ok();
+        let quiet = if shell == "bash" { "--norc" } else { "-f" };
+        let mut command = home.command(shell);
+        match shell {
+            "fish" => command.args(["-i", "-c", &script]),
+            _ => command.args([quiet, "-c", &script]),
+        };
+        match command.env("PATH", &path).stdin(std::process::Stdio::null()).output() {
+            Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout), shown, "{shell}: {said:?}"),
+            Err(e) => tt_tests::not_run(&format!("the prompt of {shell}"), &e.to_string()),
+        }
+    }
+}
+
+#[test]
+fn an_agent_is_told_which_values_there_are_what_is_missing_and_that_a_command_is() {
+    let home = home!();
+    let wrong = |args: &[&str]| run::finish(home.tt(args).env("CODEX_THREAD_ID", "1")).refused(2);
+    let says = |error: &serde_json::Value, field: &str, words: &[&str]| {
+        let said = error[field].as_str().unwrap();
+        words.iter().for_each(|word| assert!(said.contains(word), "no {word} in {error}"));
+    };
+    says(&wrong(&["prompt", "install", "tcsh"]), "message", &["tcsh", "possible values: bash, zsh, fish"]);
+    says(&wrong(&["msg", "send"]), "message", &["<WHO>", "<BODY>"]);
+    says(&wrong(&["take"]), "message", &["--reason"]);
+    for (bare, usage, commands) in [(&[][..], "Usage: tt", "wait, try"), (&["msg"], "Usage: tt msg", "send, recv")] {
+        let error = wrong(bare);
+        assert_eq!(error["message"], "a command is missing");
+        says(&error, "hint", &[usage, commands]);
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return tt_tests::not_run("an answer that cannot be written", "there is no /dev/full");
+    };
+    let home = home!();
+    let finished = Running::writing_to(&mut home.tt(&["whoami", "--json"]), full).finish();
+    let error: serde_json::Value = serde_json::from_str(&finished.stderr).unwrap();
+    assert_eq!((finished.code, &error["error"]), (Some(1), &"storage_unavailable".into()), "{finished:?}");
+}
+
+#[test]
+fn the_list_takes_its_path_as_a_flag_too() {
+    let home = home!();
+    for dir in ["one", "two"] {
+        let dir = home.path().join(dir);
+        std::fs::create_dir(&dir).unwrap();
+        home.run(&["join", dir.to_str().unwrap(), "--force-new"]).ok();
+    }
+    let rooms = |args: &[&str]| {
+        let listed = home.run(&[&["list", "--json"], args].concat()).ok().json();
+        listed["rooms"].as_array().unwrap().iter().map(|room| room["canonical_path"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(rooms(&[]).len(), 2);
+    let one = rooms(&["--path", "one"]);
+    assert!(one == rooms(&["one"]) && one.len() == 1 && one[0].contains("/one"), "{one:?}");
+}
+
+#[test]
+fn a_kick_names_whom_it_removed() {
+    let home = home!();
+    run::finish(&mut home.tt_as("claude:1", &["join"])).ok();
+    run::finish(&mut home.tt_as("codex:1", &["join", "--name", "reviewer"])).ok();
+    let kicked = run::finish(&mut home.tt_as("claude:1", &["kick", "reviewer", "--force", "--text"])).ok().stdout;
+    assert_eq!(kicked, "kicked reviewer (codex:1)\n");
 }

@@ -18,6 +18,10 @@ use ttd::clock::Clock;
 const WIDE: u16 = 100;
 const NARROW: u16 = 60;
 
+/// How many minutes the daemon's time of day is ahead of ours. What happens now is "just now" for as long, and not only for
+/// the minute that a slow machine may need for one screen.
+const AHEAD: i64 = 10;
+
 /// A daemon whose members live and die at a word, and whose clock can be turned, with a repository to work in.
 struct Stage {
     _daemon: InProcess,
@@ -35,6 +39,7 @@ impl Stage {
         let mut options = home.options();
         options.processes = cast.clone();
         let clock = options.clock.clone();
+        clock.turn_wall(AHEAD * 60_000);
         Self { _daemon: InProcess::start(options), clock, cast, home, shop }
     }
 
@@ -85,7 +90,7 @@ impl Stage {
     /// Does something that, by the wall clock, happened hours ago.
     fn hours_ago(&self, hours: i64, past: impl FnOnce()) {
         // Ten minutes more, so that the hour shown is the same however long the test takes.
-        let back = (hours * 60 + 10) * 60_000;
+        let back = (hours * 60 + AHEAD + 10) * 60_000;
         self.clock.turn_wall(-back);
         past();
         self.clock.turn_wall(back);
@@ -125,7 +130,7 @@ fn screen(name: &str, home: &Home, command: impl Fn() -> Command) {
 }
 
 /// What differs from run to run, made the same: the home, the version, ids, and what is left of a lease. Each keeps its
-/// width, so that lines break where they did. Times are hours old, or of this minute.
+/// width, so that lines break where they did. Times are hours old, or just now.
 fn settled(text: &str, home: &Home) -> String {
     let same_width = |path: &str| format!("{:x<width$}", "/home/someone", width = path.len());
     let mut text = text.to_owned();
@@ -134,10 +139,10 @@ fn settled(text: &str, home: &Home) -> String {
         text = text.replace(&path, &same_width(&path));
     }
     text = text.replace(env!("CARGO_PKG_VERSION"), "0.0.0");
-    // A lease of 45 minutes and a reservation of 20, each a moment old.
-    for past in 0..5 {
-        text = text.replace(&format!("after {}m without", 45 - past), "after 44m without");
-        text = text.replace(&format!("not there in {}m", 20 - past), "not there in 19m");
+    // A lease of 45 minutes and a reservation of 20, each not older than what is shown as new.
+    for left in 0..AHEAD {
+        text = text.replace(&format!("after {}m without", 45 + AHEAD - left), "after 44m without");
+        text = text.replace(&format!("not there in {}m", 20 + AHEAD - left), "not there in 19m");
     }
     let lines: Vec<String> = text.split('\n').map(without_ids).collect();
     lines.join("\n")

@@ -76,12 +76,16 @@ fn a_long_line_cannot_begin_at_the_margin_of_a_narrow_terminal() {
     as_agent(&home, "codex:1", &["msg", "send", "room", &forged]).ok();
     as_agent(&home, "codex:1", &["notes", "add", &forged]).ok();
     for args in [&["events"][..], &["msg", "recv", "--after", "0"], &["notes", "list"]] {
-        let mut command = home.tt(args);
-        let screen = terminal::run(command.current_dir(home.path().join("repo")), 60);
-        assert!(screen.text.contains("human:root to everyone"), "{}", screen.text);
-        let at_margin = |line: &&str| line.trim_start().starts_with("9 ") && line.find('9') < Some(6);
-        assert_eq!(screen.text.lines().find(at_margin), None, "{args:?}: {}", screen.text);
-        assert!(screen.overlong.is_empty(), "{args:?}: {}", screen.text);
+        // Exported by a shell in a wider window, it must not make the terminal break lines after all.
+        for wider in [None, Some("500")] {
+            let mut command = home.tt(args);
+            command.envs(wider.map(|columns| ("COLUMNS", columns)));
+            let screen = terminal::run(command.current_dir(home.path().join("repo")), 60);
+            assert!(screen.text.contains("human:root to everyone"), "{}", screen.text);
+            let at_margin = |line: &&str| line.trim_start().starts_with("9 ") && line.find('9') < Some(6);
+            assert_eq!(screen.text.lines().find(at_margin), None, "{args:?}: {}", screen.text);
+            assert!(screen.overlong.is_empty(), "{args:?}: {}", screen.text);
+        }
     }
 }
 
@@ -113,4 +117,24 @@ fn a_name_cannot_pass_for_another_member() {
         assert!(text.contains("\"claude:1\""), "{args:?}: {text}");
         assert!(!text.contains(" claude:1 "), "{args:?}: {text}");
     }
+}
+
+#[test]
+fn an_id_cannot_pass_for_another_members_name() {
+    let home = home!();
+    std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
+    as_agent(&home, "human:alice", &["join", "--name", "alice"]).ok();
+    as_agent(&home, "alice", &["join", "--name", "alice"]).ok();
+    as_agent(&home, "everyone", &["join", "--name", "everyone"]).ok();
+    as_agent(&home, "alice", &["try"]).ok();
+    as_agent(&home, "alice", &["msg", "send", "room", "delete it all"]).ok();
+    for args in [&["events"][..], &["state"], &["status"], &["list"], &["msg", "recv", "--after", "0"]] {
+        let text = as_person(&home, args);
+        assert!(text.contains("\"alice\""), "{args:?}: {text}");
+        assert!(!text.contains(" alice "), "{args:?}: {text}");
+    }
+    let said = as_agent(&home, "human:alice", &["msg", "send", "room", "hello", "--text"]).ok().stdout;
+    assert!(said.contains("\"alice\"") && said.contains("\"everyone\""), "{said}");
+    let kicked = as_agent(&home, "human:alice", &["kick", "everyone", "--force", "--text"]).ok().stdout;
+    assert!(kicked.contains("\"everyone\""), "{kicked}");
 }

@@ -35,6 +35,11 @@ pub(crate) fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
+/// The spaces one sees before a line, whether its colour begins before or after them.
+pub(crate) fn margin(line: &str) -> usize {
+    indentation(&without_colours(line))
+}
+
 struct Page {
     text: String,
     column: usize,

@@ -18,6 +18,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use connect::{Client, Settings, Wire};
 use later::Later;
@@ -126,7 +127,7 @@ pub(crate) enum Failure {
     NoDaemon(Error),
     /// Something on this side went wrong.
     Other(Error),
-    /// Standard output is gone; nobody is left to tell.
+    /// Standard output is gone, or takes no more.
     Output(std::io::Error),
 }
 
@@ -270,17 +271,40 @@ fn usage(error: &clap::Error, env: Environment) -> ExitCode {
     if !error.use_stderr() || !json {
         error.exit();
     }
-    // clap says it in paragraphs: what is wrong, perhaps a tip, and how it should have been.
-    let text = error.to_string();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let message = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-    let hint: Vec<&str> = lines.filter(|line| line.starts_with("tip:") || line.starts_with("Usage:")).collect();
-    let mut refusal = Error::new(ErrorCode::InvalidInput, message);
-    if !hint.is_empty() {
-        refusal = refusal.hint(hint.join("; "));
-    }
-    output::complain(Format::Json, &refusal, &env);
+    output::complain(Format::Json, &misused(error), &env);
     ExitCode::from(2)
+}
+
+/// What clap has to say, in one message and one hint.
+fn misused(error: &clap::Error) -> Error {
+    let text = error.to_string();
+    let lines = |from: &str| {
+        let below = text.split_once(from).map_or("", |(_, below)| below);
+        below.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>()
+    };
+    // For want of a command it shows the whole help, which has no word on what is wrong.
+    let bare =
+        matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand);
+    let message = if bare {
+        "a command is missing".to_owned()
+    } else {
+        // What is wrong, and below it the values there are or the arguments that are missing.
+        let said = lines("error: ");
+        let (first, details) = said.split_first().map_or(("", &[][..]), |(first, details)| (*first, details));
+        format!("{first} {}", details.join(", ")).trim_end().to_owned()
+    };
+    let mut hint: Vec<String> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| l.starts_with("tip:") || l.starts_with("Usage:"))
+        .map(str::to_owned)
+        .collect();
+    if bare {
+        let commands: Vec<&str> = lines("Commands:\n").iter().filter_map(|line| line.split(' ').next()).collect();
+        hint.push(format!("commands: {}", commands.join(", ")));
+    }
+    let refusal = Error::new(ErrorCode::InvalidInput, message);
+    if hint.is_empty() { refusal } else { refusal.hint(hint.join("; ")) }
 }
 
 /// A duration as people type it.
@@ -295,7 +319,12 @@ fn fail(format: Format, failure: &Failure, env: &Environment) -> ExitCode {
         Failure::Other(e) => (e, 1),
         // The reader went away, as `head` does: there is nothing to complain about.
         Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        Failure::Output(_) => return ExitCode::FAILURE,
+        Failure::Output(e) => {
+            let error = Error::new(ErrorCode::StorageUnavailable, format!("the answer cannot be written: {e}"))
+                .hint("what was asked may be done all the same; look with tt state, and write to where there is room");
+            output::complain(format, &error, env);
+            return ExitCode::FAILURE;
+        }
     };
     output::complain(format, error, env);
     ExitCode::from(code)

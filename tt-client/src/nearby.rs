@@ -22,7 +22,7 @@ pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
     let mut error = error;
     if error.code == ErrorCode::RoomNotFound {
         error.message = format!("nobody has joined {} yet", asked.display());
-        let path = if typed == Path::new(".") { String::new() } else { format!(" {}", typed.display()) };
+        let path = if typed == Path::new(".") { String::new() } else { format!(" {}", word(&typed)) };
         error.hint = format!("join it: tt join{path}");
     }
     let near = near(&asked, rooms(context).await);
@@ -31,6 +31,13 @@ pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
     }
     error.hint = format!("{}; or did you mean {}?", error.hint, near.join(" or "));
     error.detail("near_matches", near)
+}
+
+/// A path as it can be typed to a shell.
+fn word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%,:=".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 async fn rooms(context: &Context) -> Vec<PathBuf> {
@@ -93,6 +100,15 @@ mod tests {
         assert_eq!(near("/work/shop/docs"), ["/work/shop"], "above");
         assert_eq!(near("/home/me/zebra"), ["/play/zebra"], "the same name elsewhere");
         assert_eq!(near("/etc"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_path_in_a_hint_is_one_word_for_a_shell() {
+        for (path, typed) in
+            [("../shop", "../shop"), ("my shop", "'my shop'"), ("it's", "'it'\\''s'"), ("$(id)", "'$(id)'")]
+        {
+            assert_eq!(word(Path::new(path)), typed);
+        }
     }
 
     #[test]

@@ -71,13 +71,14 @@ pub struct Style {
 }
 
 impl Style {
-    /// What suits this stream. `COLUMNS` overrides the terminal's own word on its width.
+    /// What suits this stream. `COLUMNS` may ask for less than the terminal is wide, but not for more: what it breaks itself
+    /// goes on at the margin. Shells export it, and it may be older than the terminal's last change of size.
     fn of(stream: &(impl IsTerminal + AsFd), env: &Environment) -> Self {
-        let terminal = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+        let terminal = terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
         let asked = env.get_str("COLUMNS").and_then(|columns| columns.parse().ok());
         Self {
             color: stream.is_terminal() && env.get("NO_COLOR").is_none(),
-            width: asked.or_else(terminal).filter(|width| *width > 0),
+            width: [asked, terminal].into_iter().flatten().filter(|width| *width > 0).min(),
         }
     }
 
@@ -98,7 +99,7 @@ impl Style {
     /// Lines that nobody laid out by hand: what does not fit goes on below, set in a little.
     pub fn lines(&self, text: &str) -> String {
         let Some(width) = self.width else { return text.to_owned() };
-        text.split_inclusive('\n').map(|line| layout::wrapped(line, width, layout::indentation(line) + 2)).collect()
+        text.split_inclusive('\n').map(|line| layout::wrapped(line, width, layout::margin(line) + 2)).collect()
     }
 
     pub fn bold(&self, text: &str) -> String {
@@ -113,8 +114,16 @@ impl Style {
         self.paint("33", text)
     }
 
+    /// Every line has its colour to itself, so that a text that ends with a line still does.
     fn paint(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if !self.color {
+            return text.to_owned();
+        }
+        let line = |line: &str| match line.strip_suffix('\n') {
+            Some(line) => format!("\x1b[{code}m{line}\x1b[0m\n"),
+            None => format!("\x1b[{code}m{line}\x1b[0m"),
+        };
+        text.split_inclusive('\n').map(line).collect()
     }
 }
 
@@ -136,6 +145,8 @@ fn json_for(terminal: bool, json: String) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
+            // Inside a string these are escaped already: here they can only be white space between tokens.
+            '\t' | '\n' | '\r' => safe.push(' '),
             c if c.is_control() || is_unseen(c) => {
                 c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
             }
@@ -192,6 +203,18 @@ mod tests {
         let shown = json_for(true, json);
         assert!(shown.is_ascii(), "{shown}");
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+        assert_eq!(json_for(true, "{\t\"a\":\t\"b\\tc\"}".into()), "{ \"a\": \"b\\tc\"}", "white space between tokens");
+    }
+
+    #[test]
+    fn colours_change_neither_where_lines_end_nor_how_far_they_are_set_in() {
+        let (plain, coloured) = [false, true]
+            .map(|color| Style { color, width: Some(12) })
+            .map(|s| s.lines(&s.dim("  one two three\n  four\n")))
+            .into();
+        assert_eq!(plain, "  one two\n    three\n  four\n");
+        assert_eq!(coloured.replace("\x1b[2m", "").replace("\x1b[0m", ""), plain);
+        assert!(coloured.ends_with('\n'), "no line break is added to it: {coloured:?}");
     }
 
     #[test]

@@ -39,11 +39,11 @@ pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
 /// A member's name, or its id where others who are there have the same name. Someone who is gone gives way to someone who
 /// is not.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
-    let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return harmless(agent.as_str()) };
+    let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return id(agent) };
     let same = |other: &&Member| other.display_name.eq_ignore_ascii_case(&member.display_name);
     let counts = |other: &&Member| other.agent_id == *agent || other.status == MemberStatus::Active;
     if members.iter().filter(same).filter(counts).count() > 1 {
-        return harmless(agent.as_str());
+        return id(agent);
     }
     quoted(&member.display_name)
 }
@@ -51,13 +51,30 @@ pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
 /// Words of ours that stand where names stand.
 const OURS: [&str; 5] = ["everyone", "nobody", "room", "somebody", "you"];
 
-/// A name that cannot pass for an id, for a word of ours or for more than a name. One that could is put in quotes.
-fn quoted(name: &str) -> String {
-    let plain = name.chars().all(|c| c.is_alphanumeric() || "-_.@".contains(c));
+/// A name that cannot pass for an id, for a word of ours, for more than a name or, by letters of another script that look the
+/// same, for somebody else's name. One that could is put in quotes.
+pub(crate) fn quoted(name: &str) -> String {
+    let plain = name.chars().all(is_plain);
     if plain && !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
-        return harmless(name);
+        return name.to_owned();
     }
-    format!("\"{}\"", harmless(name).replace('"', "\\\""))
+    in_quotes(name)
+}
+
+/// An id as it is shown. Its owner may choose it freely, so only one that has the form of an id, which no bare name has,
+/// goes without quotes.
+pub(crate) fn id(agent: &AgentId) -> String {
+    let id = agent.as_str();
+    let plain = id.contains(':') && id.chars().all(|c| is_plain(c) || c == ':');
+    if plain { id.to_owned() } else { in_quotes(id) }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.@".contains(c)
+}
+
+fn in_quotes(text: &str) -> String {
+    format!("\"{}\"", harmless(text).replace('"', "\\\""))
 }
 
 /// What members are called, as the log tells it: a display name where it is one member's alone, else the agent id.
@@ -82,7 +99,7 @@ impl Names {
     pub(crate) fn get(&self, agent: &AgentId) -> String {
         match self.0.get(agent) {
             Some(name) if self.0.values().filter(|other| other.eq_ignore_ascii_case(name)).count() == 1 => quoted(name),
-            _ => harmless(agent.as_str()),
+            _ => id(agent),
         }
     }
 }
@@ -295,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_pass_for_an_id_or_for_our_words() {
-        for plain in ["claude", "code-reviewer_2.0", "Zoë", "漢字"] {
+        for plain in ["claude", "code-reviewer_2.0", "bob@home"] {
             assert_eq!(quoted(plain), plain);
         }
         for (name, shown) in [
@@ -303,9 +320,27 @@ mod tests {
             ("alice (you)", "\"alice (you)\""),
             ("codex to alice", "\"codex to alice\""),
             ("Everyone", "\"Everyone\""),
+            ("\u{430}lice", "\"\u{430}lice\""),
+            ("漢字", "\"漢字\""),
             ("a\" to \"b", "\"a\\\" to \\\"b\""),
         ] {
             assert_eq!(quoted(name), shown);
+        }
+    }
+
+    #[test]
+    fn an_id_cannot_pass_for_a_name_or_for_our_words() {
+        for plain in ["codex:5c11d1e8", "human:alice", "ci:a.b@host_2"] {
+            assert_eq!(id(&AgentId::trusted(plain)), plain);
+        }
+        for (agent, shown) in [
+            ("alice", "\"alice\""),
+            ("everyone", "\"everyone\""),
+            ("human:alice(you)", "\"human:alice(you)\""),
+            ("human:\u{430}lice", "\"human:\u{430}lice\""),
+            ("a:\"b", "\"a:\\\"b\""),
+        ] {
+            assert_eq!(id(&AgentId::trusted(agent)), shown);
         }
     }
 

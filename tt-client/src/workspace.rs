@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use jsonrpsee::core::ClientError;
 use tt_proto::api::{EventApiClient, RoomApiClient};
 use tt_proto::filter::OneOrMany;
-use tt_proto::room::{Joined, RoomState};
+use tt_proto::room::{Joined, ResolvedMember, RoomState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::connect::{Client, Rpc, Wire};
 use crate::output::{Format, Output, harmless};
 use crate::render::Names;
-use crate::{Context, Failure};
+use crate::{Context, Failure, render};
 
 /// Which workspace a command is about.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -126,7 +126,7 @@ impl Workspace {
 
     fn say_joined(&self, joined: &Joined) {
         if self.output.format == Format::Text {
-            let line = format!("joined {} as {}", harmless(&joined.canonical_path), harmless(joined.agent_id.as_str()));
+            let line = format!("joined {} as {}", harmless(&joined.canonical_path), render::id(&joined.agent_id));
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
@@ -153,8 +153,12 @@ impl Workspace {
 
     /// The member a name means.
     pub(crate) async fn member(&mut self, name: &str) -> Result<AgentId, Failure> {
-        let resolved = self.call(async |rpc, room| rpc.resolve_member(room.clone(), name.to_owned()).await).await?;
-        Ok(resolved.agent_id)
+        Ok(self.resolve(name).await?.agent_id)
+    }
+
+    /// The same, with what it is called.
+    pub(crate) async fn resolve(&mut self, name: &str) -> Result<ResolvedMember, Failure> {
+        self.call(async |rpc, room| rpc.resolve_member(room.clone(), name.to_owned()).await).await
     }
 }
 

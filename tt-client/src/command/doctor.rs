@@ -203,8 +203,8 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
     let identity = match (&who.anchor, who.is_person()) {
         (None, false) => Check::warning(
             "identity",
-            format!("{}, but no process of the harness can be watched", who.agent_id),
-            "until then only time-outs tell when it is gone; `tt whoami --explain` says more",
+            format!("{}, with no process to watch: that it is gone shows only when its time is up", who.agent_id),
+            "run tt from within the harness; `tt whoami --explain` says what was looked for",
         ),
         _ => Check::ok("identity", who.agent_id.to_string()),
     };

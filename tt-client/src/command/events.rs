@@ -80,7 +80,11 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     };
     match (args.wait, args.follow) {
         (_, true) => follow_log(&mut workspace, stream).await,
-        (true, _) => wait_for_log(&mut workspace, stream).await,
+        (true, _) => {
+            let events = wait_for_log(&mut workspace, stream).await?;
+            let names = workspace.names().await?;
+            Ok(workspace.output.answer(&events, |events, style| text(events, &names, style))?)
+        }
         _ => {
             let room_id = workspace.room_id.clone();
             let page = async |rpc: &Rpc| {
@@ -125,14 +129,13 @@ impl Stream {
     }
 }
 
-/// Blocks for the next events that fit, prints them as one answer, and ends.
-pub(crate) async fn wait_for_log(workspace: &mut Workspace, stream: Stream) -> Result<(), Failure> {
+/// Blocks for the next events that fit. None of them are there when its time is up.
+pub(crate) async fn wait_for_log(workspace: &mut Workspace, stream: Stream) -> Result<Events, Failure> {
     let cursor = stream.start(workspace).await?;
     loop {
         let events = stream.wait(workspace, Some(cursor), stream.patience()).await?;
         if !events.events.is_empty() || stream.is_over() {
-            let names = workspace.names().await?;
-            return Ok(workspace.output.answer(&events, |events, style| text(events, &names, style))?);
+            return Ok(events);
         }
     }
 }

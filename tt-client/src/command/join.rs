@@ -32,7 +32,7 @@ fn text(joined: &Joined, style: &Style) -> String {
     let mut text = format!(
         "{how} {} as {}\n",
         style.bold(&harmless(&joined.canonical_path)),
-        style.bold(&harmless(joined.agent_id.as_str()))
+        style.bold(&render::id(&joined.agent_id))
     );
     if let Some(warning) = &joined.warning {
         text.push_str(&style.warn(&format!("  note: {}\n", harmless(warning))));

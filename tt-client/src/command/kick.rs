@@ -3,7 +3,7 @@
 use tt_proto::api::RoomApiClient;
 use tt_proto::{Error, ErrorCode};
 
-use crate::output::harmless;
+use crate::render;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let mut workspace = Workspace::find(context, args.path).await?;
     // A kick has a target, not a recipient.
-    let target = workspace.member(&args.who).await.map_err(|failure| match failure {
+    let target = workspace.resolve(&args.who).await.map_err(|failure| match failure {
         Failure::Refused(e) if e.code == ErrorCode::UnknownRecipient => {
             Failure::Refused(Error { code: ErrorCode::UnknownTarget, ..e })
         }
@@ -34,7 +34,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let key = key();
     let kicked = workspace
         .call(async |rpc, room| {
-            rpc.kick_member(room.clone(), target.clone(), Some(args.force), args.reason.clone(), key.clone()).await
+            rpc.kick_member(room.clone(), target.agent_id.clone(), Some(args.force), args.reason.clone(), key.clone())
+                .await
         })
         .await?;
     Ok(workspace.output.answer(&kicked, |kicked, _| {
@@ -43,6 +44,6 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             (_, true) => ", for which the stick was reserved",
             _ => "",
         };
-        format!("kicked {}{held}", harmless(kicked.kicked_agent_id.as_str()))
+        format!("kicked {} ({}){held}", render::quoted(&target.display_name), render::id(&kicked.kicked_agent_id))
     })?)
 }

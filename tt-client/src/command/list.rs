@@ -14,10 +14,13 @@ pub(crate) struct Args {
     /// Only the room this path belongs to
     #[arg(value_name = "PATH")]
     path: Option<std::path::PathBuf>,
+    /// The same, as a flag
+    #[arg(long = "path", value_name = "DIR", conflicts_with = "path")]
+    dir: Option<std::path::PathBuf>,
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let path = args.path.map(|path| PathArg::at(path).text()).transpose()?;
+    let path = args.path.or(args.dir).map(|path| PathArg::at(path).text()).transpose()?;
     let (mut client, output) = context.connect().await?;
     let rooms = client.call(async |rpc| rpc.list_rooms(path.clone()).await).await?;
     Ok(output.answer(&rooms, text)?)
@@ -30,8 +33,8 @@ fn text(rooms: &Rooms, style: &Style) -> String {
     let now = render::now();
     let line = |room: &RoomSummary| {
         let holder = match (&room.owner, &room.reserved_for) {
-            (Some(owner), _) => format!("{} holds turn {}", harmless(owner.as_str()), room.turn_id),
-            (None, Some(agent)) => format!("reserved for {}", harmless(agent.as_str())),
+            (Some(owner), _) => format!("{} holds turn {}", render::id(owner), room.turn_id),
+            (None, Some(agent)) => format!("reserved for {}", render::id(agent)),
             (None, None) => room.state.as_str().to_owned(),
         };
         let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };

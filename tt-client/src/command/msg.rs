@@ -12,7 +12,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::{DEADLINE, Rpc};
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
-use crate::output::{Format, Style, harmless};
+use crate::output::{Format, Style};
 use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
 use crate::{Context, Failure, duration, inbox, render};
@@ -119,8 +119,8 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
         .recipients
         .iter()
         .map(|recipient| match &recipient.surface {
-            Some(_) => format!("{} (listening)", harmless(recipient.agent_id.as_str())),
-            None => harmless(recipient.agent_id.as_str()),
+            Some(_) => format!("{} (listening)", render::id(&recipient.agent_id)),
+            None => render::id(&recipient.agent_id),
         })
         .collect();
     format!("said to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
@@ -166,7 +166,10 @@ async fn recv_from_log(
         return follow_log(&mut workspace, stream).await;
     }
     if args.wait {
-        return wait_for_log(&mut workspace, stream).await;
+        let events = wait_for_log(&mut workspace, stream).await?.events;
+        let names = workspace.names().await?;
+        write_lines(&workspace, &events, &names).await?;
+        return if events.is_empty() { say_nothing_new(&workspace) } else { Ok(()) };
     }
     let names = workspace.names().await?;
     let (mut cursor, room_id) = (after, workspace.room_id.clone());
@@ -188,14 +191,30 @@ async fn recv_from_log(
         if page.events.is_empty() {
             return Ok(());
         }
-        for event in &page.events {
-            let line = |event: &Event, style: &Style| render::event(event, &names, style);
-            if write(&workspace.output, event, line).await? == Wrote::ReaderGone {
-                return Ok(());
-            }
+        if write_lines(&workspace, &page.events, &names).await? == Wrote::ReaderGone {
+            return Ok(());
         }
         cursor = page.cursor_event_seq;
     }
+}
+
+/// Writes one line an event, for as long as there is a reader.
+async fn write_lines(workspace: &Workspace, events: &[Event], names: &Names) -> Result<Wrote, Failure> {
+    for event in events {
+        let line = |event: &Event, style: &Style| render::event(event, names, style);
+        if write(&workspace.output, event, line).await? == Wrote::ReaderGone {
+            return Ok(Wrote::ReaderGone);
+        }
+    }
+    Ok(Wrote::All)
+}
+
+/// An agent takes silence for what it is; a person would wonder.
+fn say_nothing_new(workspace: &Workspace) -> Result<(), Failure> {
+    if workspace.output.format == Format::Json {
+        return Ok(());
+    }
+    Ok(workspace.output.text(|style| style.dim("no new messages; earlier ones: tt msg recv --after 0") + "\n")?)
 }
 
 /// Hands over what is in the inbox, and says so for what was truly written.
@@ -230,11 +249,8 @@ async fn recv_from_inbox(
         };
         let stay = args.follow || (args.wait && nothing);
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
-        // An agent takes silence for what it is; a person would wonder.
-        if nothing && !args.follow && (!stay || timed_out) && hand.workspace.output.format == Format::Text {
-            hand.workspace
-                .output
-                .text(|style| style.dim("no new messages; earlier ones: tt msg recv --after 0") + "\n")?;
+        if nothing && !args.follow && (!stay || timed_out) {
+            say_nothing_new(&hand.workspace)?;
         }
         if wrote == Wrote::ReaderGone || !stay {
             return Ok(());

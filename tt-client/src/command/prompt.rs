@@ -47,13 +47,32 @@ impl Shell {
         })
     }
 
+    /// Said once, however often the file is read, and without a trace in the status that the rest of the prompt may show: fish
+    /// makes the rest first.
     fn script(self) -> &'static str {
         match self {
-            Shell::Bash => "PS1='$(command tt status --prompt 2>/dev/null)'\"$PS1\"",
-            Shell::Zsh => "setopt PROMPT_SUBST\nPROMPT='$(command tt status --prompt 2>/dev/null)'\"$PROMPT\"",
+            Shell::Bash => {
+                r#"case $PS1 in
+    *'tt status --prompt'*) ;;
+    *) PS1='$(s=$?; command tt status --prompt 2>/dev/null; exit $s)'"$PS1" ;;
+esac"#
+            }
+            Shell::Zsh => {
+                r#"setopt PROMPT_SUBST
+case $PROMPT in
+    *'tt status --prompt'*) ;;
+    *) PROMPT='$(s=$?; command tt status --prompt 2>/dev/null; exit $s)'"$PROMPT" ;;
+esac"#
+            }
             Shell::Fish => {
-                "if status is-interactive\n    functions --query __tt_prompt; or functions --copy fish_prompt __tt_prompt\n    \
-                 function fish_prompt\n        command tt status --prompt 2>/dev/null\n        __tt_prompt\n    end\nend"
+                r#"if status is-interactive
+    functions --query __tt_prompt; or functions --copy fish_prompt __tt_prompt
+    function fish_prompt
+        set -l rest (__tt_prompt | string collect --no-trim-newlines)
+        command tt status --prompt 2>/dev/null
+        printf '%s' "$rest"
+    end
+end"#
             }
         }
     }

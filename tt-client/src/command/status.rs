@@ -33,6 +33,9 @@ struct Status {
     status: Standing,
     turn_id: i64,
     holder: Option<AgentId>,
+    /// Who was given the stick and has not taken it up yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_for: Option<AgentId>,
     /// How many are before the caller, while it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     before_you: Option<usize>,
@@ -46,6 +49,7 @@ enum Standing {
     Waiting,
     Idle,
     Held,
+    Reserved,
     Closed,
 }
 
@@ -55,19 +59,26 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
     let mut workspace = Workspace::find(context, args.path).await?;
     let state = workspace.state().await?;
-    let status = Status::of(&state, &workspace.client.welcome().identity.agent_id);
+    let me = workspace.client.welcome().identity.agent_id.clone();
+    let status = Status::of(&state, &me);
     Ok(workspace.output.answer(&status, |status, style| {
         let turn = format!("turn {}", status.turn_id);
-        let holder = status.holder.as_ref().map(|agent| render::name(agent, &state.members)).unwrap_or_default();
+        let name = |agent: &AgentId| render::name(agent, &state.members);
+        let now = match (&status.holder, &status.reserved_for) {
+            (Some(holder), _) => format!("{} holds {turn}", name(holder)),
+            (None, Some(agent)) if *agent == me => format!("{}: tt wait", style.bold("it is yours next")),
+            (None, Some(agent)) => format!("{} has the stick next", name(agent)),
+            (None, None) => String::new(),
+        };
+        let also = if now.is_empty() { String::new() } else { format!("; {now}") };
         let unread = if status.unread > 0 { format!(", {} unread: tt msg recv", status.unread) } else { String::new() };
         let line = match (status.status, status.before_you) {
             (Standing::Holding, _) => format!("{}, {turn}", style.bold("you hold the stick")),
-            (Standing::Waiting, Some(0)) => format!("you are next; {holder} holds {turn}"),
-            (Standing::Waiting, before) => {
-                format!("you wait, {} before you; {holder} holds {turn}", before.unwrap_or(0))
-            }
+            (Standing::Waiting, Some(0)) if status.reserved_for.is_some() => format!("{now}, then you"),
+            (Standing::Waiting, Some(0)) => format!("you are next{also}"),
+            (Standing::Waiting, before) => format!("you wait, {} before you{also}", before.unwrap_or(0)),
             (Standing::Idle, _) => "nobody holds the stick".into(),
-            (Standing::Held, _) => format!("{holder} holds {turn}"),
+            (Standing::Held | Standing::Reserved, _) => now,
             (Standing::Closed, _) => "the room is closed".into(),
         };
         format!("{line}{unread}")
@@ -82,7 +93,7 @@ async fn prompt(context: &Context, path: PathArg) -> Result<(), Failure> {
         let mut workspace = Workspace::find(&quick, path).await.ok()?;
         let state = workspace.state().await.ok()?;
         let status = Status::of(&state, &workspace.client.welcome().identity.agent_id);
-        Some(status.word(&state))
+        Some(status.word(&state, &workspace.client.welcome().identity.agent_id))
     };
     let word = tokio::time::timeout(PROMPT_DEADLINE, look).await.ok().flatten();
     let Some(word) = word else { return Ok(()) };
@@ -98,32 +109,35 @@ impl Status {
         let status = match room.state {
             _ if room.owner.as_ref() == Some(me) => Standing::Holding,
             StickState::Closed => Standing::Closed,
+            _ if room.reserved_for.as_ref() == Some(me) => Standing::Reserved,
             _ if before_you.is_some() => Standing::Waiting,
             StickState::Idle => Standing::Idle,
-            StickState::Owned | StickState::Reserved => Standing::Held,
+            StickState::Owned => Standing::Held,
+            StickState::Reserved => Standing::Reserved,
         };
         let mine = state.members.iter().find(|member| member.agent_id == *me);
         Self {
             status,
             turn_id: room.turn_id,
-            holder: room.owner.clone().or_else(|| room.reserved_for.clone()),
+            holder: room.owner.clone(),
+            reserved_for: room.reserved_for.clone(),
             before_you,
             unread: mine.map_or(0, |member| member.unread),
         }
     }
 
-    /// `T42` holding, `w1` waiting with one before, `idle`, or the holder's name.
-    fn word(&self, state: &RoomState) -> String {
+    /// `T42` holding, `w1` waiting with one before, `idle`, the holder's name, or `next:` and whoever was given the stick.
+    fn word(&self, state: &RoomState, me: &AgentId) -> String {
+        let name = |agent: &AgentId| plain(render::name(agent, &state.members).trim_matches('"'));
         let mail = if self.unread > 0 { format!("+{}", self.unread) } else { String::new() };
         let word = match self.status {
             Standing::Holding => format!("T{}", self.turn_id),
             Standing::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
             Standing::Idle => "idle".into(),
             Standing::Closed => "closed".into(),
-            Standing::Held => self
-                .holder
-                .as_ref()
-                .map_or_else(String::new, |agent| plain(render::name(agent, &state.members).trim_matches('"'))),
+            Standing::Held => self.holder.as_ref().map_or_else(String::new, name),
+            Standing::Reserved if self.reserved_for.as_ref() == Some(me) => "next:you".into(),
+            Standing::Reserved => format!("next:{}", self.reserved_for.as_ref().map_or_else(String::new, name)),
         };
         format!("{word}{mail}")
     }

@@ -37,7 +37,9 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt try && make release")]
+#[command(
+    after_help = "Example:\n  tt try\n\nIt exits with 0 whether or not you got the stick: the answer tells, `your turn` or `not yet`,\nin JSON as `status` (`your_turn`, `not_yet`, …)."
+)]
 pub(crate) struct TryArgs {
     #[command(flatten)]
     path: PathArg,
