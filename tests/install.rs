@@ -204,6 +204,39 @@ fn every_shape_of_file_comes_back_to_the_byte() {
     }
 }
 
+/// Files that only we made, made again by a `tt` that is elsewhere: there was nothing before us, whatever we wrote since.
+#[test]
+fn what_only_we_made_is_gone_afterwards() {
+    let (home, other) = (home!(), home!());
+    let elsewhere = other.for_everyone(home.tt_path());
+    for dir in [".claude", ".codex", ".gemini", ".config/opencode"] {
+        fs::create_dir_all(home.path().join(dir)).unwrap();
+    }
+    let before = everything(home.path());
+    let names = [".claude.json", ".codex/config.toml", ".gemini/settings.json", ".config/opencode/opencode.json"];
+    let moved = || {
+        home.run(&["install", "--all"]).ok();
+        run::finish(home.command(&elsewhere).args(["install", "--all"])).ok();
+        for name in names {
+            let text = fs::read_to_string(home.path().join(name)).unwrap();
+            assert!(text.contains("everyone/tt"), "{text}");
+        }
+    };
+    moved();
+    home.run(&["uninstall", "--all"]).ok();
+    assert_eq!(everything(home.path()), before);
+    // What the harness added between the two stays, and nothing of ours with it.
+    home.run(&["install", "codex"]).ok();
+    let codex = home.path().join(".codex/config.toml");
+    let added = "[projects.\"/p\"]\ntrust_level = \"trusted\"\n";
+    fs::write(&codex, fs::read_to_string(&codex).unwrap() + "\n" + added).unwrap();
+    moved();
+    home.run(&["uninstall", "--all"]).ok();
+    assert_eq!(fs::read_to_string(&codex).unwrap().trim_start(), added);
+    fs::remove_file(&codex).unwrap();
+    assert_eq!(everything(home.path()), before);
+}
+
 /// What a file becomes by the change that was shown: one hunk of a unified diff.
 fn shown(from: &str, change: &Value) -> String {
     let (head, hunk) = change["diff"].as_str().unwrap().split_once('\n').unwrap();

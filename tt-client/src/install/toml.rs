@@ -52,6 +52,20 @@ pub(super) fn is_set(text: &str, name: &str) -> Result<bool, String> {
     Ok(servers(&document).is_some_and(|servers| servers.contains_key(name)))
 }
 
+/// Whether the entry is one that we write, for whatever program: it says nothing that we do not.
+pub(super) fn is_ours(text: &str, name: &str) -> bool {
+    let Ok(document) = text.parse::<DocumentMut>() else { return false };
+    let found = servers(&document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
+    found.is_some_and(|found| {
+        let ours = entry(found.get("command").and_then(Item::as_str).unwrap_or_default());
+        // The list of variables grows from one version to the next.
+        let like_ours = |key: &str, value: &Item| {
+            ours.get(key).is_some_and(|ours| key == "env_vars" || text_of(ours) == text_of(value))
+        };
+        found.iter().all(|(key, value)| like_ours(key, value))
+    })
+}
+
 pub(super) fn has_section(text: &str) -> bool {
     text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(SECTION))
 }
@@ -81,12 +95,15 @@ fn entry(program: &str) -> Table {
     entry
 }
 
+fn text_of(item: &Item) -> String {
+    item.to_string().split_whitespace().collect()
+}
+
 /// Whether the file says what we would write, whatever else the user put there.
 fn same(document: &DocumentMut, name: &str, entry: &Table) -> bool {
-    let text = |item: &Item| item.to_string().split_whitespace().collect::<String>();
     let found = servers(document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
     found.is_some_and(|found| {
-        entry.iter().all(|(key, wanted)| found.get(key).is_some_and(|value| text(value) == text(wanted)))
+        entry.iter().all(|(key, wanted)| found.get(key).is_some_and(|value| text_of(value) == text_of(wanted)))
     })
 }
 
