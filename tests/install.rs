@@ -91,11 +91,18 @@ fn what_the_user_changed_meanwhile_stays() {
     fs::write(&path, serde_json::to_string_pretty(&rewritten).unwrap().replace("8", "9")).unwrap();
     home.run(&["uninstall", "claude"]).ok();
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\n  \"numStartups\": 9\n}");
-    let codex = fs::read_to_string(codex).unwrap();
+    let text = fs::read_to_string(&codex).unwrap();
     assert!(
-        codex.contains("x = 1 # mine") && codex.contains("model = \"m\" # why") && !codex.contains("talking-stick"),
-        "{codex}"
+        text.contains("x = 1 # mine") && text.contains("model = \"m\" # why") && !text.contains("talking-stick"),
+        "{text}"
     );
+    // Codex adds its tables after ours; the comments that ended the user's file are then above our header, and not ours.
+    let (mine, added) = ("a = 1\n\n# notes to myself\n# [off]\n", "\n[projects.\"/p\"]\ntrust_level = \"trusted\"\n");
+    fs::write(&codex, mine).unwrap();
+    home.run(&["install", "codex"]).ok();
+    fs::write(&codex, fs::read_to_string(&codex).unwrap() + added).unwrap();
+    home.run(&["uninstall", "codex"]).ok();
+    assert_eq!(fs::read_to_string(&codex).unwrap(), format!("{mine}{added}"));
 }
 
 #[test]

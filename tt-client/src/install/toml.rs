@@ -73,9 +73,52 @@ pub(super) fn has_section(text: &str) -> bool {
 pub(super) fn unset(text: &str, name: &str) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(reason)?;
     let section = document.get_mut(SECTION).and_then(Item::as_table_like_mut);
-    match section.and_then(|section| section.remove(name)) {
-        Some(_) => Ok(document.to_string()),
-        None => Ok(text.to_owned()),
+    let Some(removed) = section.and_then(|section| section.remove(name)) else { return Ok(text.to_owned()) };
+    if let Item::Table(removed) = removed {
+        keep_comments(&mut document, &removed);
+    }
+    Ok(document.to_string())
+}
+
+/// Comments above a table's header belong to the table as far as the parser knows. Those above ours were the end of the
+/// user's file when we came: they stay, before whatever follows us.
+fn keep_comments(document: &mut DocumentMut, removed: &Table) {
+    let above = removed.decor().prefix().and_then(|above| above.as_str()).unwrap_or_default();
+    if above.trim().is_empty() {
+        return;
+    }
+    // The empty line that we came with goes with us.
+    let above = above.strip_suffix('\n').map_or(above, |above| above.strip_suffix('\r').unwrap_or(above));
+    let mut next = None;
+    each_table(document.as_table_mut(), &mut |table| {
+        let follows = table.position().filter(|position| Some(*position) > removed.position());
+        next = [next, follows].into_iter().flatten().min();
+    });
+    if next.is_none() {
+        let trailing = format!("{above}{}", document.trailing().as_str().unwrap_or_default());
+        document.set_trailing(trailing);
+    }
+    each_table(document.as_table_mut(), &mut |table| {
+        if next.is_some() && table.position() == next {
+            let own = table.decor().prefix().and_then(|own| own.as_str()).unwrap_or_default();
+            let both = format!("{above}{own}");
+            table.decor_mut().set_prefix(both);
+        }
+    });
+}
+
+/// Visits every table that has a header.
+fn each_table(within: &mut Table, visit: &mut dyn FnMut(&mut Table)) {
+    let tables = within.iter_mut().flat_map(|(_, item)| match item {
+        Item::Table(table) => vec![table],
+        Item::ArrayOfTables(tables) => tables.iter_mut().collect(),
+        _ => Vec::new(),
+    });
+    for table in tables {
+        if !table.is_implicit() && !table.is_dotted() {
+            visit(table);
+        }
+        each_table(table, visit);
     }
 }
 
@@ -145,6 +188,20 @@ mod tests {
         let mine =
             set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
         assert!(mine.contains("tool_timeout_sec = 9 # mine") && !mine.contains("old"), "{mine}");
+    }
+
+    #[test]
+    fn comments_at_the_end_of_the_users_file_stay() {
+        let later = "[projects.\"/p\"]\ntrust_level = \"trusted\"\n";
+        for text in ["a = 1\n\n# mine\n# and this\n", "# only this\n", "[b]\nc = 1\n# last", "[[d]]\n# e\n\n# f\n"] {
+            let with = set(text, NAME, "tt").unwrap();
+            let ended = format!("{}\n", text.trim_end());
+            assert_eq!(unset(&with, NAME).unwrap(), ended);
+            for after in [later.to_owned(), format!("# theirs\n{later}"), format!("[[x]]\n\n{later}")] {
+                let with = format!("{with}\n{after}");
+                assert_eq!(unset(&with, NAME).unwrap(), format!("{ended}\n{after}"));
+            }
+        }
     }
 
     proptest! {
