@@ -2,8 +2,19 @@
 
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
 
-/// What Codex lets through to a server it starts; without these the server would look for another daemon.
-const PASSED_ON: &[&str] = &["TALKING_STICK_DATA_DIR", "TALKING_STICK_SOCKET", "XDG_DATA_HOME", "TT_HARNESS_AGENT_ID"];
+/// What Codex lets through to a server it starts; without these the server would look for another daemon, or start one that
+/// does not have the user's settings.
+const PASSED_ON: &[&str] = &[
+    "TALKING_STICK_DATA_DIR",
+    "TALKING_STICK_SOCKET",
+    "XDG_DATA_HOME",
+    "TALKING_STICK_CONFIG_DIR",
+    "XDG_CONFIG_HOME",
+    "TALKING_STICK_DAEMON",
+    "TALKING_STICK_IDLE_EXIT",
+    "TT_NO_AUTOSTART",
+    "TT_HARNESS_AGENT_ID",
+];
 
 const SECTION: &str = "mcp_servers";
 
@@ -188,6 +199,16 @@ mod tests {
         let mine =
             set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
         assert!(mine.contains("tool_timeout_sec = 9 # mine") && !mine.contains("old"), "{mine}");
+    }
+
+    #[test]
+    fn the_list_of_variables_may_be_an_older_versions() {
+        let with = set("", NAME, "tt").unwrap();
+        let (older, _) = with.split_once("env_vars").unwrap();
+        assert!(is_ours(&with, NAME) && is_ours(older, NAME), "{with}");
+        assert!(!is_ours(&format!("{with}tool_timeout_sec = 9\n"), NAME) && !is_ours("", NAME));
+        assert!(!is_ours(&with.replace("\"mcp\"", "\"mcp\", \"-v\""), NAME));
+        assert!(set(older, NAME, "tt").unwrap().contains("TALKING_STICK_CONFIG_DIR"));
     }
 
     #[test]
