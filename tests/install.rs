@@ -52,6 +52,10 @@ fn uninstall_restores_every_byte() {
     assert_eq!(printed["applied"], false);
     let shown: Vec<&str> = printed["changes"].as_array().unwrap().iter().filter_map(|c| c["diff"].as_str()).collect();
     assert!(shown.iter().any(|diff| diff.contains("[mcp_servers.talking-stick]")), "{printed}");
+    for harness in ["claude", "codex", "gemini", "opencode"] {
+        let named = |change: &Value| change["harness"] == harness;
+        assert!(printed["changes"].as_array().unwrap().iter().any(named), "as it is typed: {harness} in {printed}");
+    }
     home.run(&["install", "--all"]).ok();
     let installed = everything(home.path());
     for (name, text) in FILES {

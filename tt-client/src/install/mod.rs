@@ -27,7 +27,7 @@ const SKILL_HEAD: &str = "---\nname: talking-stick\n";
 const SKILL_MARK: (&str, &str) = ("<!-- installed by tt, unedited: ", " -->\n");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub(crate) enum Harness {
     Claude,
