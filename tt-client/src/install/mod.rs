@@ -338,14 +338,20 @@ impl Change {
             (Action::Unchanged | Action::Kept | Action::Skipped, _) => return Ok(()),
             _ => {}
         }
+        file::may_change(path, from)?;
         // First, so that what was there is never only in our hands.
         if self.backup == Backup::Make {
             file::keep_backup(path, from)?;
         }
-        match self.to.as_deref() {
-            Some(to) => file::replace(path, from, to)?,
-            None => file::remove(path, from)?,
+        let done = match self.to.as_deref() {
+            Some(to) => file::replace(path, from, to),
+            None => file::remove(path, from),
+        };
+        if done.is_err() && self.backup == Backup::Make {
+            // A copy of what was not changed is of no use.
+            let _ = file::drop_backup(path);
         }
+        done?;
         if self.backup == Backup::Drop {
             file::drop_backup(path)?;
         }
@@ -464,6 +470,7 @@ mod tests {
             let error = planned[0].apply().unwrap_err();
             assert!(error.hint.contains("again"), "{error:?}");
             assert_eq!(read().as_deref(), Some(meanwhile));
+            assert_eq!(beside(), 1, "nothing was changed, so nothing is kept aside");
             // The next try is as good as the first, and keeps what is there now.
             places.install(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
             let planned = places.uninstall(&[Harness::Codex]).unwrap();
