@@ -127,6 +127,37 @@ fn the_identity_is_the_callers_and_not_that_of_whoever_started_the_daemon() {
     assert_eq!(starter["agent_id"], again["agent_id"], "an id outlives the daemon");
 }
 
+/// What a hook writes is read by its harness, and what it ends with is shown to the user.
+#[test]
+fn a_heartbeat_from_a_hook_says_nothing_and_has_nothing_to_complain_of() {
+    let home = home!();
+    let codex = |args: &[&str]| {
+        let mut command = home.tt(args);
+        command.env("CODEX_THREAD_ID", "t-1");
+        command
+    };
+    let beat = || {
+        let script = "echo '{\"hook_event_name\":\"PostToolUse\",\"session_id\":\"t-1\"}' | \"$0\" --hook heartbeat";
+        let mut shell = home.command("/bin/sh");
+        let finished = run::finish(shell.args(["-c", script]).arg(home.tt_path()).env("CODEX_THREAD_ID", "t-1"));
+        assert_eq!((finished.code, &*finished.stdout, &*finished.stderr), (Some(0), "", ""), "{finished:?}");
+    };
+    beat();
+    home.run(&["join"]).ok();
+    home.run(&["try"]).ok();
+    beat();
+    let members = home.run(&["state", "--json"]).ok().json()["members"].as_array().unwrap().len();
+    assert_eq!(members, 1, "a hook makes nobody a member");
+    home.run(&["release", "--status", "s", "--next-action", "n"]).ok();
+    run::finish(&mut codex(&["wait"])).ok();
+    let expires = || home.run(&["state", "--json"]).ok().json()["room"]["lease_expires_at"].clone();
+    let before = expires();
+    assert!(before.is_string());
+    beat();
+    assert_ne!(expires(), before, "and it is a sign of life");
+    assert!(run::finish(&mut codex(&["heartbeat"])).ok().stdout.contains("lease_expires_at"));
+}
+
 /// Codex tells a hook its session on standard input only; its shell tool has it in the environment.
 #[test]
 fn a_hook_is_the_member_that_its_session_is() {

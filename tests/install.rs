@@ -52,6 +52,10 @@ fn uninstall_restores_every_byte() {
     assert_eq!(printed["applied"], false);
     let shown: Vec<&str> = printed["changes"].as_array().unwrap().iter().filter_map(|c| c["diff"].as_str()).collect();
     assert!(shown.iter().any(|diff| diff.contains("[mcp_servers.talking-stick]")), "{printed}");
+    for harness in ["claude", "codex", "gemini", "opencode"] {
+        let named = |change: &Value| change["harness"] == harness;
+        assert!(printed["changes"].as_array().unwrap().iter().any(named), "as it is typed: {harness} in {printed}");
+    }
     home.run(&["install", "--all"]).ok();
     let installed = everything(home.path());
     for (name, text) in FILES {
@@ -91,11 +95,18 @@ fn what_the_user_changed_meanwhile_stays() {
     fs::write(&path, serde_json::to_string_pretty(&rewritten).unwrap().replace("8", "9")).unwrap();
     home.run(&["uninstall", "claude"]).ok();
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\n  \"numStartups\": 9\n}");
-    let codex = fs::read_to_string(codex).unwrap();
+    let text = fs::read_to_string(&codex).unwrap();
     assert!(
-        codex.contains("x = 1 # mine") && codex.contains("model = \"m\" # why") && !codex.contains("talking-stick"),
-        "{codex}"
+        text.contains("x = 1 # mine") && text.contains("model = \"m\" # why") && !text.contains("talking-stick"),
+        "{text}"
     );
+    // Codex adds its tables after ours; the comments that ended the user's file are then above our header, and not ours.
+    let (mine, added) = ("a = 1\n\n# notes to myself\n# [off]\n", "\n[projects.\"/p\"]\ntrust_level = \"trusted\"\n");
+    fs::write(&codex, mine).unwrap();
+    home.run(&["install", "codex"]).ok();
+    fs::write(&codex, fs::read_to_string(&codex).unwrap() + added).unwrap();
+    home.run(&["uninstall", "codex"]).ok();
+    assert_eq!(fs::read_to_string(&codex).unwrap(), format!("{mine}{added}"));
 }
 
 #[test]
@@ -204,6 +215,39 @@ fn every_shape_of_file_comes_back_to_the_byte() {
     }
 }
 
+/// Files that only we made, made again by a `tt` that is elsewhere: there was nothing before us, whatever we wrote since.
+#[test]
+fn what_only_we_made_is_gone_afterwards() {
+    let (home, other) = (home!(), home!());
+    let elsewhere = other.for_everyone(home.tt_path());
+    for dir in [".claude", ".codex", ".gemini", ".config/opencode"] {
+        fs::create_dir_all(home.path().join(dir)).unwrap();
+    }
+    let before = everything(home.path());
+    let names = [".claude.json", ".codex/config.toml", ".gemini/settings.json", ".config/opencode/opencode.json"];
+    let moved = || {
+        home.run(&["install", "--all"]).ok();
+        run::finish(home.command(&elsewhere).args(["install", "--all"])).ok();
+        for name in names {
+            let text = fs::read_to_string(home.path().join(name)).unwrap();
+            assert!(text.contains("everyone/tt"), "{text}");
+        }
+    };
+    moved();
+    home.run(&["uninstall", "--all"]).ok();
+    assert_eq!(everything(home.path()), before);
+    // What the harness added between the two stays, and nothing of ours with it.
+    home.run(&["install", "codex"]).ok();
+    let codex = home.path().join(".codex/config.toml");
+    let added = "[projects.\"/p\"]\ntrust_level = \"trusted\"\n";
+    fs::write(&codex, fs::read_to_string(&codex).unwrap() + "\n" + added).unwrap();
+    moved();
+    home.run(&["uninstall", "--all"]).ok();
+    assert_eq!(fs::read_to_string(&codex).unwrap().trim_start(), added);
+    fs::remove_file(&codex).unwrap();
+    assert_eq!(everything(home.path()), before);
+}
+
 /// What a file becomes by the change that was shown: one hunk of a unified diff.
 fn shown(from: &str, change: &Value) -> String {
     let (head, hunk) = change["diff"].as_str().unwrap().split_once('\n').unwrap();
@@ -234,20 +278,21 @@ fn what_is_not_to_be_written_is_not() {
     let home = with_files();
     let path = home.path().join(".codex/config.toml");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    let before = everything(home.path());
+    let mut before = everything(home.path());
     let error = home.run(&["install", "codex", "--json"]).refused(3);
     assert!(error["message"].as_str().unwrap().contains("read-only"), "{error}");
+    assert_eq!(everything(home.path()), before);
     fs::remove_file(&path).unwrap();
+    before.remove(path.to_str().unwrap()).unwrap();
     std::os::unix::fs::symlink("nowhere", &path).unwrap();
     let error = home.run(&["install", "codex", "--json"]).refused(3);
     assert!(error["message"].as_str().unwrap().contains("link"), "{error}");
     assert!(path.is_symlink());
     fs::remove_file(&path).unwrap();
+    assert_eq!(everything(home.path()), before);
     fs::create_dir(&path).unwrap();
     home.run(&["install", "codex", "--json"]).refused(3);
-    let mut after = everything(home.path());
-    after.retain(|name, _| before.contains_key(name));
-    assert!(after.len() + 1 == before.len(), "only the file that the test took away is missing");
+    assert_eq!(everything(home.path()), before);
 }
 
 #[test]

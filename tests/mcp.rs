@@ -2,8 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -547,7 +551,14 @@ fn a_daemon_that_is_killed_during_calls_costs_a_typed_error_at_most() {
     seen.extend(bodies(&mcp.answer(id)));
     assert_eq!(seen, (0..30).step_by(5).map(|n| format!("note {n}")).collect());
     home.run(&["release", "--status", "s", "--next-action", "n"]).ok();
-    let answer = waiter.answer(wait);
+    let mut answer = waiter.answer(wait);
+    let error = &answer["result"]["structuredContent"];
+    if error["error"] == "daemon_unreachable" {
+        // The wait was just starting a daemon itself, and that one was killed before it was ready.
+        assert!(error["hint"].as_str().unwrap().contains("again"), "{error}");
+        let again = waiter.ask_tool("wait_for_turn", json!({"room_id": room, "include_events": false}));
+        answer = waiter.answer(again);
+    }
     assert_eq!(answer["result"]["structuredContent"]["status"], "your_turn", "{answer}");
 }
 
@@ -573,6 +584,85 @@ fn a_daemon_that_hangs_costs_a_typed_error() {
         assert!(error["hint"].as_str().unwrap().contains("again"), "{error}");
     }
     assert_eq!(mcp.call("list_rooms", json!({}))["rooms"][0]["room_id"], room.as_str());
+}
+
+/// Stands between a server and its daemon and can lose the daemon's answers, from the given request of a connection on: the
+/// first is the upgrade, the second the hello, and then come the calls.
+fn lossy(home: &Home) -> (std::path::PathBuf, Arc<AtomicUsize>) {
+    let dir = home.path().join("lossy");
+    std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+    let (socket, daemon) = (dir.join("sock"), home.paths().socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    let lost_from = Arc::new(AtomicUsize::new(usize::MAX));
+    let from = lost_from.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, daemon) = (client.unwrap(), UnixStream::connect(&daemon).unwrap());
+            // A request begins when the client speaks after an answer.
+            let (answered, lost) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+            let copy = |source: &UnixStream, sink: &UnixStream, mut each: Box<dyn FnMut() -> bool + Send>| {
+                let (mut source, mut sink) = (source.try_clone().unwrap(), sink.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 65536];
+                    while let Ok(n @ 1..) = source.read(&mut buffer) {
+                        if each() && sink.write_all(&buffer[..n]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = sink.shutdown(Shutdown::Both);
+                });
+            };
+            let (from, mut requests) = (from.clone(), 0);
+            let (heard, loses) = (answered.clone(), lost.clone());
+            let request = move || {
+                if heard.swap(false, Ordering::SeqCst) {
+                    requests += 1;
+                }
+                if requests >= from.load(Ordering::SeqCst) {
+                    loses.store(true, Ordering::SeqCst);
+                }
+                true
+            };
+            let answer = move || {
+                answered.store(true, Ordering::SeqCst);
+                !lost.load(Ordering::SeqCst)
+            };
+            copy(&client, &daemon, Box::new(request));
+            copy(&daemon, &client, Box::new(answer));
+        }
+    });
+    (socket, lost_from)
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_is_the_same_write_when_it_is_made_again() {
+    let home = home!();
+    home.run(&["join"]).ok();
+    let (socket, lost_from) = lossy(&home);
+    let mut mcp = Mcp::start(home.tt(&["mcp"]).env("TALKING_STICK_SOCKET", socket), "codex-mcp-client");
+    mcp.meta = json!({"threadId": "t-1"});
+    let (room, _) = mcp.join(&home);
+    let hello = json!({"room_id": room, "body": "hello"});
+    lost_from.store(3, Ordering::SeqCst);
+    let error = mcp.refused("send_message", hello.clone(), "daemon_unreachable");
+    assert!(error["hint"].as_str().unwrap().contains("again"), "{error}");
+    lost_from.store(usize::MAX, Ordering::SeqCst);
+    let sent = |mcp: &mut Mcp| {
+        let log = mcp.call("get_room_events", json!({"room_id": room, "event_type": "message_sent"}));
+        log["events"].as_array().unwrap().len()
+    };
+    assert_eq!(sent(&mut mcp), 1, "it was carried out, and only its answer was lost");
+    let again = mcp.call("send_message", hello.clone());
+    assert_eq!(sent(&mut mcp), 1, "{again}");
+    let once_more = mcp.call("send_message", hello.clone());
+    assert_ne!(again["event_seq"], once_more["event_seq"], "what got through may be said again");
+    // The call is answered, and then the inbox is not: that is no reason to call it failed, or to wait for long.
+    lost_from.store(4, Ordering::SeqCst);
+    let asked = Instant::now();
+    let last = mcp.call("send_message", hello);
+    assert!(asked.elapsed() < tt_client::connect::DEADLINE, "{:?}", asked.elapsed());
+    lost_from.store(usize::MAX, Ordering::SeqCst);
+    assert!(last["event_seq"].is_i64() && sent(&mut mcp) == 3, "{last}");
 }
 
 /// As long as an answer is not written its messages are in its hands; those it has no room for are anyone's.

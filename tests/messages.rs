@@ -59,6 +59,21 @@ fn four_kibibytes_pass_and_one_byte_more_does_not() {
     assert_eq!(bodies(&home, "b"), [" ", "\n"]);
 }
 
+#[test]
+fn a_room_that_one_has_left_is_no_room_to_look_into() {
+    let home = home!();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        a.say(Some("b"), "unread").await;
+        let waiting = async |b: &mut Member| b.call(async |rpc, _| rpc.list_inbox().await).await.rooms.len();
+        assert_eq!(waiting(&mut b).await, 1);
+        run::finish(&mut home.tt_as("b", &["leave"])).ok();
+        assert_eq!(waiting(&mut b).await, 0, "nobody would hand it over");
+        let mut again = Member::join(&home, "b").await;
+        assert_eq!(waiting(&mut again).await, again.unread().await.min(1), "whoever is back is told what waits");
+    });
+}
+
 /// Whatever can be in a string, and what a careless terminal would make of it.
 const NASTY: &[&str] = &[
     "NUL \0 inside",

@@ -28,10 +28,12 @@ fn every_command_the_skill_quotes_works() {
             let claude = Harness::new(&home, "claude").env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "s-1");
             assert_eq!(claude.straight(&["try"]).tt.ok().json()["status"], "your_turn");
         }
+        // A wait lasts until something happens, and here nothing does.
+        let bounded = if command == "tt wait" { format!("{command} --timeout 1s") } else { command.to_owned() };
         let mut shell = home.command("/bin/sh");
         let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
         shell
-            .args(["-c", command])
+            .args(["-c", &bounded])
             .env("PATH", path)
             .env("CODEX_THREAD_ID", "t-1")
             .env("TALKING_STICK_WAITER_GRACE", "0s");

@@ -150,6 +150,8 @@ impl From<Error> for Failure {
 pub(crate) struct Context {
     pub settings: Settings,
     format: Option<Format>,
+    /// A harness runs us as a hook, and reads what we say as a hook's answer.
+    pub hook: bool,
 }
 
 impl Context {
@@ -210,7 +212,7 @@ pub fn main() -> ExitCode {
             Err(e) => return fail(format.unwrap_or(Format::Json), &Failure::Refused(e), &env),
         }
     }
-    let context = Context { settings, format };
+    let context = Context { settings, format, hook: cli.hook };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {

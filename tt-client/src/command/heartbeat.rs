@@ -1,5 +1,6 @@
 //! `tt heartbeat`: say that the holder is still at work. Any other command says so too.
 
+use tt_proto::ErrorCode;
 use tt_proto::api::StickApiClient;
 
 use super::release::held;
@@ -14,9 +15,24 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    // After every tool call there is, most of them without the stick: that is no failure of a hook's.
+    let nothing_held = |e: &tt_proto::Error| {
+        matches!(e.code, ErrorCode::RoomNotFound | ErrorCode::StaleLease | ErrorCode::TurnMismatch)
+    };
+    match beat(context, args).await {
+        Err(Failure::Refused(e)) if context.hook && nothing_held(&e) => Ok(()),
+        done => done,
+    }
+}
+
+async fn beat(context: &Context, args: Args) -> Result<(), Failure> {
     let mut workspace = Workspace::find(context, args.path).await?;
     let (lease, turn) = held(&mut workspace).await?;
     let beat = workspace.call(async |rpc, room| rpc.heartbeat(room.clone(), lease.clone(), turn).await).await?;
+    if context.hook {
+        // The harness would read our answer as its own kind of JSON.
+        return Ok(());
+    }
     Ok(workspace.output.answer(&beat, |beat, _| {
         format!("turn {turn} is yours for {} more", render::span(beat.lease_expires_at.since(render::now())))
     })?)

@@ -88,7 +88,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 /// Nothing that goes wrong here is worth a word in a prompt.
 async fn prompt(context: &Context, path: PathArg) -> Result<(), Failure> {
     let settings = Settings { autostart: false, deadline: PROMPT_DEADLINE, ..context.settings.clone() };
-    let quick = Context { settings, format: Some(Format::Text) };
+    let quick = Context { settings, format: Some(Format::Text), hook: false };
     let look = async {
         let mut workspace = Workspace::find(&quick, path).await.ok()?;
         let state = workspace.state().await.ok()?;

@@ -37,6 +37,12 @@ pub(super) fn replace(path: &Path, from: Option<&str>, to: &str) -> Result<(), E
     done
 }
 
+/// Whether we may change the file, as far as can be known before.
+pub(super) fn may_change(path: &Path, from: Option<&str>) -> Result<(), Error> {
+    target(path)?;
+    unchanged(path, from)
+}
+
 /// Where a file truly is. One that its owner made read-only is not to be changed, although its directory would allow it.
 fn target(path: &Path) -> Result<PathBuf, Error> {
     let target = match fs::canonicalize(path) {
@@ -58,8 +64,7 @@ fn unchanged(path: &Path, from: Option<&str>) -> Result<(), Error> {
 
 /// Removes the file, and the directories it leaves empty that exist for skills alone.
 pub(super) fn remove(path: &Path, from: Option<&str>) -> Result<(), Error> {
-    target(path)?;
-    unchanged(path, from)?;
+    may_change(path, from)?;
     fs::remove_file(path).map_err(|e| failed(path, &e.to_string()))
 }
 

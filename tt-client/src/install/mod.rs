@@ -10,6 +10,7 @@ mod toml;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::Value;
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
@@ -21,8 +22,12 @@ const NAME: &str = "talking-stick";
 /// How the skill begins, in any version of it.
 const SKILL_HEAD: &str = "---\nname: talking-stick\n";
 
+/// The last line of an installed skill, around what the lines before it come to: it tells what an older version of us
+/// installed, which is ours to replace and to remove, from what a user made of it.
+const SKILL_MARK: (&str, &str) = ("<!-- installed by tt, unedited: ", " -->\n");
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub(crate) enum Harness {
     Claude,
@@ -80,7 +85,7 @@ pub(crate) struct Change {
 enum Backup {
     /// What is there now is what was there before us.
     Make,
-    /// An earlier install of ours made it.
+    /// What is there now is ours: if there was anything before us, an earlier install made the copy.
     Keep,
     Drop,
 }
@@ -194,16 +199,25 @@ impl<'a> Places<'a> {
             let config = self.config(harness);
             let before = file::read(&config)?;
             let after = self.with_entry(harness, &config, before.as_deref().unwrap_or(""))?;
-            let ours = before.as_deref().is_some_and(|text| self.is_set(harness, text));
-            changes.push(change(harness, &config, before, Some(after), backup(&config, ours)?));
+            let backup = match before.as_deref() {
+                Some(text) if self.is_ours(harness, text) => Backup::Keep,
+                Some(text) if self.is_set(harness, text) && file::backup_of(&config)?.is_some() => Backup::Keep,
+                _ => Backup::Make,
+            };
+            changes.push(change(harness, &config, before, Some(after), backup));
             let skill = self.skill(harness);
             let before = match changes.iter().any(|change| Path::new(&change.path) == skill) {
                 // A harness before this one reads it from the same place.
-                true => Some(SKILL.to_owned()),
+                true => Some(marked(SKILL)),
                 false => file::read(&skill)?,
             };
-            let ours = before.as_deref().is_some_and(|text| text.starts_with(SKILL_HEAD));
-            changes.push(change(harness, &skill, before, Some(SKILL.to_owned()), backup(&skill, ours)?));
+            let backup = match before.as_deref() {
+                Some(text) if is_unedited(text) => Backup::Keep,
+                // What the user had before us is worth more than what they made of ours.
+                Some(text) if text.starts_with(SKILL_HEAD) && file::backup_of(&skill)?.is_some() => Backup::Keep,
+                _ => Backup::Make,
+            };
+            changes.push(change(harness, &skill, before, Some(marked(SKILL)), backup));
         }
         Ok(changes)
     }
@@ -224,7 +238,7 @@ impl<'a> Places<'a> {
             let shared = others.filter(|other| self.skill(*other) == skill).any(|other| self.has_entry(other));
             let planned = changes.iter().any(|change| Path::new(&change.path) == skill);
             if let Some(now) = file::read(&skill)?.filter(|_| !shared && !planned) {
-                let to = if now == SKILL { file::backup_of(&skill)? } else { Some(now.clone()) };
+                let to = if is_unedited(&now) { file::backup_of(&skill)? } else { Some(now.clone()) };
                 let mut removed = change(harness, &skill, Some(now), to, Backup::Drop);
                 if removed.action == Action::Unchanged {
                     removed.action = Action::Kept;
@@ -273,22 +287,26 @@ impl<'a> Places<'a> {
         }
     }
 
+    /// Whether the entry is one that we write, for this program or for another. Whatever else the file says came after us,
+    /// or is in the copy that was made then.
+    fn is_ours(&self, harness: Harness, text: &str) -> bool {
+        if harness == Harness::Codex {
+            return toml::is_ours(text, NAME);
+        }
+        let Ok(Some(old)) = json::get(text, [section(harness), NAME]) else { return false };
+        let command = serde_json::from_str::<Value>(old).map(|mut old| old["command"].take()).unwrap_or_default();
+        let program = command.as_str().or_else(|| command.get(0).and_then(Value::as_str));
+        program.is_some_and(|program| same(old, &json_entry(harness, program)))
+    }
+
     fn with_entry(&self, harness: Harness, path: &Path, text: &str) -> Result<String, Error> {
-        let program = serde_json::Value::from(self.program.as_str());
-        let entry = match harness {
-            Harness::Codex => return toml::set(text, NAME, &self.program).map_err(|what| malformed(path, &what)),
-            Harness::Claude => format!(r#"{{ "type": "stdio", "command": {program}, "args": ["mcp"] }}"#),
-            Harness::Gemini => format!(r#"{{ "command": {program}, "args": ["mcp"] }}"#),
-            Harness::OpenCode => format!(r#"{{ "type": "local", "command": [{program}, "mcp"], "enabled": true }}"#),
-        };
+        if harness == Harness::Codex {
+            return toml::set(text, NAME, &self.program).map_err(|what| malformed(path, &what));
+        }
+        let entry = json_entry(harness, &self.program);
         let at = [section(harness), NAME];
-        // An entry that says the same in another form is as good as ours.
-        let same = |old: &str| {
-            let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
-            parsed(old).is_some_and(|old| Some(old) == parsed(&entry))
-        };
         match json::get(text, at) {
-            Ok(Some(old)) if same(old) => Ok(text.to_owned()),
+            Ok(Some(old)) if same(old, &entry) => Ok(text.to_owned()),
             Ok(_) => json::set(text, at, &entry).map_err(|e| malformed(path, &format!("line {}: {}", e.line, e.what))),
             Err(e) => Err(malformed(path, &format!("line {}: {}", e.line, e.what))),
         }
@@ -320,14 +338,20 @@ impl Change {
             (Action::Unchanged | Action::Kept | Action::Skipped, _) => return Ok(()),
             _ => {}
         }
+        file::may_change(path, from)?;
         // First, so that what was there is never only in our hands.
         if self.backup == Backup::Make {
             file::keep_backup(path, from)?;
         }
-        match self.to.as_deref() {
-            Some(to) => file::replace(path, from, to)?,
-            None => file::remove(path, from)?,
+        let done = match self.to.as_deref() {
+            Some(to) => file::replace(path, from, to),
+            None => file::remove(path, from),
+        };
+        if done.is_err() && self.backup == Backup::Make {
+            // A copy of what was not changed is of no use.
+            let _ = file::drop_backup(path);
         }
+        done?;
         if self.backup == Backup::Drop {
             file::drop_backup(path)?;
         }
@@ -338,9 +362,35 @@ impl Change {
     }
 }
 
-/// Whether what is there now is to be kept aside.
-fn backup(path: &Path, ours: bool) -> Result<Backup, Error> {
-    Ok(if ours && file::backup_of(path)?.is_some() { Backup::Keep } else { Backup::Make })
+/// The skill as it is installed.
+fn marked(skill: &str) -> String {
+    format!("{skill}\n{}{:016x}{}", SKILL_MARK.0, checksum(skill), SKILL_MARK.1)
+}
+
+/// Whether a skill is as some version of us installed it.
+fn is_unedited(text: &str) -> bool {
+    text.rsplit_once(&format!("\n{}", SKILL_MARK.0)).is_some_and(|(skill, _)| marked(skill) == text)
+}
+
+/// FNV-1a: the same in every version and on every machine, which the standard library's hash need not be.
+fn checksum(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The entry as JSON, of those harnesses that have it so.
+fn json_entry(harness: Harness, program: &str) -> String {
+    let program = Value::from(program);
+    match harness {
+        Harness::OpenCode => format!(r#"{{ "type": "local", "command": [{program}, "mcp"], "enabled": true }}"#),
+        Harness::Claude => format!(r#"{{ "type": "stdio", "command": {program}, "args": ["mcp"] }}"#),
+        _ => format!(r#"{{ "command": {program}, "args": ["mcp"] }}"#),
+    }
+}
+
+/// An entry that says the same in another form is as good as ours.
+fn same(old: &str, entry: &str) -> bool {
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+    parsed(old).is_some_and(|old| Some(old) == parsed(entry))
 }
 
 fn section(harness: Harness) -> &'static str {
@@ -368,6 +418,38 @@ fn change(harness: Harness, path: &Path, from: Option<String>, to: Option<String
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_an_older_version_installed_is_neither_kept_aside_nor_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let env = Environment::of([("HOME", home.path().as_os_str())]);
+        let places = Places::of(&env).unwrap();
+        std::fs::create_dir(home.path().join(".codex")).unwrap();
+        let skill = places.skill(Harness::Codex);
+        std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
+        let older = marked(&format!("{SKILL_HEAD}description: an older version\n---\n"));
+        let install = || places.install(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
+        let uninstall =
+            || places.uninstall(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
+        std::fs::write(&skill, &older).unwrap();
+        uninstall();
+        assert!(!home.path().join(".agents").exists(), "without a newer version in between");
+        std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
+        std::fs::write(&skill, &older).unwrap();
+        install();
+        assert_eq!(std::fs::read_to_string(&skill).unwrap(), marked(SKILL));
+        uninstall();
+        assert!(!home.path().join(".agents").exists(), "and with one");
+        // What the user made of it is theirs.
+        let edited = older.replace("an older", "my own");
+        std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
+        std::fs::write(&skill, &edited).unwrap();
+        uninstall();
+        assert_eq!(std::fs::read_to_string(&skill).unwrap(), edited);
+        install();
+        uninstall();
+        assert_eq!(std::fs::read_to_string(&skill).unwrap(), edited);
+    }
+
     /// A harness, or a person, may write between our look and our change.
     #[test]
     fn what_somebody_else_wrote_meanwhile_stays() {
@@ -388,6 +470,7 @@ mod tests {
             let error = planned[0].apply().unwrap_err();
             assert!(error.hint.contains("again"), "{error:?}");
             assert_eq!(read().as_deref(), Some(meanwhile));
+            assert_eq!(beside(), 1, "nothing was changed, so nothing is kept aside");
             // The next try is as good as the first, and keeps what is there now.
             places.install(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
             let planned = places.uninstall(&[Harness::Codex]).unwrap();

@@ -2,8 +2,19 @@
 
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
 
-/// What Codex lets through to a server it starts; without these the server would look for another daemon.
-const PASSED_ON: &[&str] = &["TALKING_STICK_DATA_DIR", "TALKING_STICK_SOCKET", "XDG_DATA_HOME", "TT_HARNESS_AGENT_ID"];
+/// What Codex lets through to a server it starts; without these the server would look for another daemon, or start one that
+/// does not have the user's settings.
+const PASSED_ON: &[&str] = &[
+    "TALKING_STICK_DATA_DIR",
+    "TALKING_STICK_SOCKET",
+    "XDG_DATA_HOME",
+    "TALKING_STICK_CONFIG_DIR",
+    "XDG_CONFIG_HOME",
+    "TALKING_STICK_DAEMON",
+    "TALKING_STICK_IDLE_EXIT",
+    "TT_NO_AUTOSTART",
+    "TT_HARNESS_AGENT_ID",
+];
 
 const SECTION: &str = "mcp_servers";
 
@@ -52,6 +63,20 @@ pub(super) fn is_set(text: &str, name: &str) -> Result<bool, String> {
     Ok(servers(&document).is_some_and(|servers| servers.contains_key(name)))
 }
 
+/// Whether the entry is one that we write, for whatever program: it says nothing that we do not.
+pub(super) fn is_ours(text: &str, name: &str) -> bool {
+    let Ok(document) = text.parse::<DocumentMut>() else { return false };
+    let found = servers(&document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
+    found.is_some_and(|found| {
+        let ours = entry(found.get("command").and_then(Item::as_str).unwrap_or_default());
+        // The list of variables grows from one version to the next.
+        let like_ours = |key: &str, value: &Item| {
+            ours.get(key).is_some_and(|ours| key == "env_vars" || text_of(ours) == text_of(value))
+        };
+        found.iter().all(|(key, value)| like_ours(key, value))
+    })
+}
+
 pub(super) fn has_section(text: &str) -> bool {
     text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(SECTION))
 }
@@ -59,9 +84,52 @@ pub(super) fn has_section(text: &str) -> bool {
 pub(super) fn unset(text: &str, name: &str) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(reason)?;
     let section = document.get_mut(SECTION).and_then(Item::as_table_like_mut);
-    match section.and_then(|section| section.remove(name)) {
-        Some(_) => Ok(document.to_string()),
-        None => Ok(text.to_owned()),
+    let Some(removed) = section.and_then(|section| section.remove(name)) else { return Ok(text.to_owned()) };
+    if let Item::Table(removed) = removed {
+        keep_comments(&mut document, &removed);
+    }
+    Ok(document.to_string())
+}
+
+/// Comments above a table's header belong to the table as far as the parser knows. Those above ours were the end of the
+/// user's file when we came: they stay, before whatever follows us.
+fn keep_comments(document: &mut DocumentMut, removed: &Table) {
+    let above = removed.decor().prefix().and_then(|above| above.as_str()).unwrap_or_default();
+    if above.trim().is_empty() {
+        return;
+    }
+    // The empty line that we came with goes with us.
+    let above = above.strip_suffix('\n').map_or(above, |above| above.strip_suffix('\r').unwrap_or(above));
+    let mut next = None;
+    each_table(document.as_table_mut(), &mut |table| {
+        let follows = table.position().filter(|position| Some(*position) > removed.position());
+        next = [next, follows].into_iter().flatten().min();
+    });
+    if next.is_none() {
+        let trailing = format!("{above}{}", document.trailing().as_str().unwrap_or_default());
+        document.set_trailing(trailing);
+    }
+    each_table(document.as_table_mut(), &mut |table| {
+        if next.is_some() && table.position() == next {
+            let own = table.decor().prefix().and_then(|own| own.as_str()).unwrap_or_default();
+            let both = format!("{above}{own}");
+            table.decor_mut().set_prefix(both);
+        }
+    });
+}
+
+/// Visits every table that has a header.
+fn each_table(within: &mut Table, visit: &mut dyn FnMut(&mut Table)) {
+    let tables = within.iter_mut().flat_map(|(_, item)| match item {
+        Item::Table(table) => vec![table],
+        Item::ArrayOfTables(tables) => tables.iter_mut().collect(),
+        _ => Vec::new(),
+    });
+    for table in tables {
+        if !table.is_implicit() && !table.is_dotted() {
+            visit(table);
+        }
+        each_table(table, visit);
     }
 }
 
@@ -81,12 +149,15 @@ fn entry(program: &str) -> Table {
     entry
 }
 
+fn text_of(item: &Item) -> String {
+    item.to_string().split_whitespace().collect()
+}
+
 /// Whether the file says what we would write, whatever else the user put there.
 fn same(document: &DocumentMut, name: &str, entry: &Table) -> bool {
-    let text = |item: &Item| item.to_string().split_whitespace().collect::<String>();
     let found = servers(document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
     found.is_some_and(|found| {
-        entry.iter().all(|(key, wanted)| found.get(key).is_some_and(|value| text(value) == text(wanted)))
+        entry.iter().all(|(key, wanted)| found.get(key).is_some_and(|value| text_of(value) == text_of(wanted)))
     })
 }
 
@@ -128,6 +199,30 @@ mod tests {
         let mine =
             set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
         assert!(mine.contains("tool_timeout_sec = 9 # mine") && !mine.contains("old"), "{mine}");
+    }
+
+    #[test]
+    fn the_list_of_variables_may_be_an_older_versions() {
+        let with = set("", NAME, "tt").unwrap();
+        let (older, _) = with.split_once("env_vars").unwrap();
+        assert!(is_ours(&with, NAME) && is_ours(older, NAME), "{with}");
+        assert!(!is_ours(&format!("{with}tool_timeout_sec = 9\n"), NAME) && !is_ours("", NAME));
+        assert!(!is_ours(&with.replace("\"mcp\"", "\"mcp\", \"-v\""), NAME));
+        assert!(set(older, NAME, "tt").unwrap().contains("TALKING_STICK_CONFIG_DIR"));
+    }
+
+    #[test]
+    fn comments_at_the_end_of_the_users_file_stay() {
+        let later = "[projects.\"/p\"]\ntrust_level = \"trusted\"\n";
+        for text in ["a = 1\n\n# mine\n# and this\n", "# only this\n", "[b]\nc = 1\n# last", "[[d]]\n# e\n\n# f\n"] {
+            let with = set(text, NAME, "tt").unwrap();
+            let ended = format!("{}\n", text.trim_end());
+            assert_eq!(unset(&with, NAME).unwrap(), ended);
+            for after in [later.to_owned(), format!("# theirs\n{later}"), format!("[[x]]\n\n{later}")] {
+                let with = format!("{with}\n{after}");
+                assert_eq!(unset(&with, NAME).unwrap(), format!("{ended}\n{after}"));
+            }
+        }
     }
 
     proptest! {

@@ -73,8 +73,13 @@ impl Inbox {
         }
     }
 
-    /// Adds a message that this connection has taken.
+    /// Adds a message that this connection has taken, unless it is there: what a wait took from a daemon that died before
+    /// the inbox was looked at is handed out again by the next one.
     pub(super) fn add(&mut self, event: &Event) {
+        let message = (event.room_id.clone(), event.event_seq);
+        if self.shown.contains(&message) || self.left_over.contains(&message) {
+            return;
+        }
         let payload = event.payload.as_ref().and_then(|raw| serde_json::from_str::<MessageSent>(raw.as_str()).ok());
         let Some(MessageSent { body, delivery_hint }) = payload else { return };
         let line = Line {
@@ -87,7 +92,6 @@ impl Inbox {
             body,
         };
         let line = visible(&serde_json::to_string(&line).unwrap_or_default());
-        let message = (event.room_id.clone(), event.event_seq);
         let fits = self.lines.is_empty() || self.bytes + line.len() <= MOST_BYTES;
         if self.more > 0 || !fits || self.lines.len() == MOST_MESSAGES {
             self.more += 1;
@@ -209,6 +213,18 @@ mod tests {
         assert_eq!(line["body"], evil, "and it still reads as it was written");
         assert_eq!(inbox.value()["messages"][0]["body"], evil);
         assert_ne!(text.lines().next(), inbox.text().lines().next(), "the tag is new each time");
+    }
+
+    #[test]
+    fn what_is_handed_out_twice_is_shown_once() {
+        let mut inbox = Inbox::default();
+        (1..=21).for_each(|n| inbox.add(&message(n, "taken by a wait")));
+        (1..=21).for_each(|n| inbox.add(&message(n, "taken again")));
+        assert_eq!((inbox.lines.len(), inbox.shown.len()), (MOST_MESSAGES, MOST_MESSAGES));
+        assert_eq!((inbox.left_over.len(), inbox.more), (1, 1));
+        let elsewhere = Event { room_id: "another".into(), ..message(1, "x") };
+        inbox.add(&elsewhere);
+        assert_eq!(inbox.left_over.len(), 2, "the same number in another room is another message");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A tool call from its arguments to its answer.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jsonrpsee::core::client::ClientT;
@@ -30,6 +32,16 @@ const LONGEST_CALL: Duration = Duration::from_secs(50);
 /// The longest the daemon is asked to wait, so that its answer arrives in time.
 const LONGEST_WAIT: Duration = Duration::from_secs(48);
 
+/// How long the inbox is looked at after a call. What does not come in time comes with the next answer.
+const INBOX: Duration = Duration::from_secs(3);
+
+/// When the answer to the call itself goes out, whatever the inbox does: soon enough not to be given up after all.
+const LATEST_INBOX: Duration = Duration::from_millis(49_500);
+
+/// A call that is made again within this time is the one that did not get through, as the caller was told to. Later it
+/// may well be meant once more.
+const SAME_CALL: Duration = Duration::from_secs(5 * 60);
+
 /// How often a harness that asked for it hears that a wait goes on.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -40,6 +52,7 @@ const INSTRUCTIONS: &str = "Several agents and people may share this workspace. 
 pub(super) struct Server {
     callers: Callers,
     receipts: Receipts,
+    unsettled: Unsettled,
     /// The harness has closed its end.
     closed: watch::Receiver<bool>,
     /// Held by everything that must be finished before the process ends.
@@ -53,7 +66,7 @@ impl Server {
         closed: watch::Receiver<bool>,
         unfinished: mpsc::Sender<()>,
     ) -> Self {
-        Self { callers, receipts, closed, unfinished }
+        Self { callers, receipts, unsettled: Unsettled::default(), closed, unfinished }
     }
 
     /// Makes the call and composes its answer.
@@ -72,8 +85,13 @@ impl Server {
         if context.ct.is_cancelled() || in_vain {
             return compose(outcome, &Inbox::default());
         }
-        inbox.collect(&mut client).await;
-        inbox.return_left_over(&mut client).await;
+        let look = async {
+            inbox.collect(&mut client).await;
+            inbox.return_left_over(&mut client).await;
+        };
+        // What was done must not be reported as failed because a look at the inbox hangs. What such a look has taken, and
+        // not handed to us, goes back with the connection.
+        let _ = tokio::time::timeout_at((Instant::now() + INBOX).min(started + LATEST_INBOX), look).await;
         let result = compose(outcome, &inbox);
         if !inbox.is_empty() {
             self.confirm_once_written(client, inbox, context);
@@ -104,12 +122,20 @@ impl Server {
         if tool.name == "wait_for_turn" {
             arguments.entry("include_events").or_insert(true.into());
         }
-        if tool.kind == Kind::Write {
-            arguments.insert("idempotency_key".into(), key().into());
-        }
         let made = match tool.kind {
             Kind::Wait => self.wait(client, tool, arguments, context, started).await,
-            _ => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
+            Kind::Write => {
+                let caller = client.welcome().identity.agent_id.to_string();
+                let what = [caller, tool.name.to_owned(), Value::from(arguments.clone()).to_string()];
+                let write = self.unsettled.begin(what);
+                arguments.insert("idempotency_key".into(), write.key.clone().into());
+                let made = client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await;
+                if !made.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable) {
+                    write.settle();
+                }
+                made
+            }
+            Kind::Read | Kind::Repeatable => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
         };
         let mut answer = made?;
         if tool.name == "wait_for_turn" {
@@ -173,6 +199,44 @@ impl Server {
             }
             drop(unfinished);
         });
+    }
+}
+
+/// The keys of writes of which nobody knows whether they were carried out: a daemon that stalls may still do so. The caller
+/// is told to call again, and the same call by the same caller is then the same write.
+#[derive(Debug, Default)]
+struct Unsettled(RefCell<HashMap<[String; 3], (String, Instant)>>);
+
+/// One write under way. Unless it is settled, its key is kept, also when the call is dropped in the middle.
+struct Write<'a> {
+    unsettled: &'a Unsettled,
+    what: [String; 3],
+    key: String,
+    settled: bool,
+}
+
+impl Unsettled {
+    /// The same call made twice at a time is two writes: a key is with one of them only.
+    fn begin(&self, what: [String; 3]) -> Write<'_> {
+        let mut keys = self.0.borrow_mut();
+        keys.retain(|_, (_, since)| since.elapsed() < SAME_CALL);
+        let key = keys.remove(&what).map(|(key, _)| key).or_else(key).unwrap_or_default();
+        Write { unsettled: self, what, key, settled: false }
+    }
+}
+
+impl Write<'_> {
+    fn settle(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            let (what, key) = (std::mem::take(&mut self.what), std::mem::take(&mut self.key));
+            self.unsettled.0.borrow_mut().insert(what, (key, Instant::now()));
+        }
     }
 }
 

@@ -32,12 +32,14 @@ pub fn inbox(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> 
     rows.and_then(Iterator::collect).map_err(query_failed)
 }
 
-/// The rooms in which a member has messages that no surface has handed over.
+/// The rooms in which a member has messages that no surface has handed over. Who has left a room is not handed any there.
 pub fn rooms(connection: &Connection, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT room_id, count(*) FROM deliveries WHERE recipient_agent_id = ?1 AND state = 'pending'
-             GROUP BY room_id ORDER BY min(event_seq)",
+            "SELECT deliveries.room_id, count(*) FROM room_members
+             JOIN deliveries ON deliveries.room_id = room_members.room_id AND recipient_agent_id = agent_id
+             WHERE agent_id = ?1 AND status IN ('active', 'gone') AND state = 'pending'
+             GROUP BY deliveries.room_id ORDER BY min(event_seq)",
         )
         .map_err(query_failed)?;
     let room = |row: &rusqlite::Row<'_>| {
