@@ -132,8 +132,6 @@ impl Client {
                     stopping if stopping.code == ErrorCode::DaemonUnreachable => stopping.message,
                     error => return Err(error),
                 },
-                // It was never sent.
-                Err(ClientError::Custom(why)) => return Err(Error::new(ErrorCode::InvalidInput, why)),
                 // It was answered, and perhaps carried out: asking again would not make the answer readable.
                 Err(ClientError::ParseError(e)) => return Err(unreadable(&e)),
                 Err(cut) => cut.to_string(),

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
-use tt_proto::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
+use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 
 /// More than this is no head of an answer of ours.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -47,7 +47,9 @@ impl Short {
         let params = params.to_rpc_params()?;
         let body = serde_json::to_string(&Request::borrowed(method, params.as_deref(), Id::Number(0)))?;
         if body.len() > MAX_REQUEST_BYTES as usize {
-            return Err(ClientError::Custom(format!("a call of {} bytes is too long", body.len())));
+            // Refused as the daemon would: a connection that was cut would be tried again.
+            let refusal = Error::new(ErrorCode::InvalidInput, format!("a call of {} bytes is too long", body.len()));
+            return Err(ClientError::Call(refusal.into()));
         }
         let mut connection = self.0.lock().await;
         // Taken out for as long as a call is under way: one that was given up leaves its answer behind, and the next call
