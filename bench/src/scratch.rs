@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -43,17 +44,41 @@ pub(crate) fn build_programs() -> Fallible<()> {
     if built.success() { Ok(()) } else { Err("tt and ttd could not be built".into()) }
 }
 
+/// A directory of its own, removed with all that is in it.
+#[derive(Debug)]
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Fallible<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("ttbench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let path = target_dir()?.join(name);
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A home with a daemon in it.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    dir: tempfile::TempDir,
+    dir: Dir,
     daemon: Option<Child>,
 }
 
 impl Scratch {
     /// An empty home; no daemon yet.
     pub(crate) fn new() -> Fallible<Self> {
-        let dir = tempfile::Builder::new().prefix("ttbench-").tempdir_in(target_dir()?)?;
+        let dir = Dir::new()?;
         std::fs::create_dir(dir.path().join("work"))?;
         let scratch = Self { dir, daemon: None };
         tt_proto::paths::ensure_private_dir(&scratch.data_dir())?;
