@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
-use tokio::task::spawn_blocking;
 use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
 use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
 use tt_proto::{Error, ErrorCode, PROTOCOL};
 
-use super::{Call, Session, Shared, room_of};
+use super::{Call, Session, Shared, blocking, room_of};
 use crate::identity::{Caller, derive};
 
 pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
@@ -33,12 +32,7 @@ impl DaemonApiServer for DaemonMethods {
                 let find = |(derived, place), connection: &_| Ok((derived, room_of(&place, connection)?));
                 shared.rooms.store().read_after(both, find).await?
             }
-            None => (
-                spawn_blocking(derive)
-                    .await
-                    .map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))??,
-                None,
-            ),
+            None => (blocking(derive).await?, None),
         };
         // An identity is for the life of a connection: a second hello may repeat it but never change it.
         let session = || Session { derived: derived.clone(), cwd: hello.cwd.as_ref().map(Into::into) };

@@ -157,6 +157,12 @@ impl Shared {
     }
 }
 
+/// Runs what may block where that is allowed.
+async fn blocking<T: Send + 'static>(look: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
+    let ended = tokio::task::spawn_blocking(look).await;
+    ended.map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("a look failed inside the daemon: {e}")))?
+}
+
 /// The room at a place, if there is one.
 fn room_of(place: &PathFacts, connection: &rusqlite::Connection) -> Result<Option<RoomSummary>, Error> {
     let path = place.resolve(connection, false).path;

@@ -10,7 +10,7 @@ use tt_proto::policy::PolicyOverrides;
 use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, ResolvedMember, RoomPolicy, RoomState, Rooms};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
-use super::{Call, Shared, view};
+use super::{Call, Shared, blocking, view};
 use crate::stick::{Room, fairness, membership, names};
 use crate::store::{deliveries, events, rooms};
 
@@ -30,9 +30,7 @@ impl RoomApiServer for RoomMethods {
         let by = self.0.commander(&call, idempotency_key)?;
         let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
         let look = self.0.look_around(call.session()?.cwd.as_deref(), &context_path).await?;
-        let place = tokio::task::spawn_blocking(look)
-            .await
-            .map_err(|e| Error::new(ErrorCode::StorageUnavailable, e.to_string()))??;
+        let place = blocking(look).await?;
         let clock = self.0.rooms.clock().clone();
         let agent_id = by.identity.agent_id.clone();
         let joined = self
