@@ -10,6 +10,7 @@ mod migrations;
 pub mod notes;
 mod readers;
 pub mod rooms;
+mod wal;
 mod writer;
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

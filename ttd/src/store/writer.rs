@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tt_proto::{Error, ErrorCode};
 
 use super::query_failed;
+use super::wal::Wal;
 
 /// No transaction holds more commands than this, so that the first of a burst is not kept waiting for the last.
 const MAX_BATCH: usize = 512;
@@ -120,6 +121,7 @@ fn closed() -> Error {
 }
 
 fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>, epoch: &AtomicU64) {
+    let mut wal = Wal::of(&connection);
     let mut version = None;
     while let Ok(first) = commands.recv() {
         let mut batch = vec![first];
@@ -139,6 +141,7 @@ fn serve(connection: Connection, commands: &Receiver<Box<dyn Command>>, epoch: &
         for command in batch {
             command.answer(&commit);
         }
+        wal.tend(&connection);
     }
     // Everything is in the write-ahead log already; folding it in keeps the next start short.
     if let Err(e) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
