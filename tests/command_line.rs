@@ -57,6 +57,21 @@ fn a_reader_that_goes_away_is_no_error() {
     assert!(finished.stderr.is_empty() && finished.code == Some(0), "{finished:?}");
 }
 
+/// A descriptor that was closed before `tt` began must not become its connection, with output written into that.
+#[test]
+fn closed_standard_streams_are_no_error() {
+    let home = home!();
+    home.run(&["join"]).ok();
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let mut shell = home.command("/bin/bash");
+        shell.args(["-c", &format!("exec \"$1\" msg send room {closed:?} {closed}"), "bash"]).arg(home.tt_path());
+        let finished = run::finish(&mut shell);
+        assert_eq!(finished.code, Some(0), "{closed}: {finished:?}");
+    }
+    let log = home.run(&["--json", "events"]).ok().stdout;
+    assert_eq!(log.matches("message_sent").count(), 4, "{log}");
+}
+
 #[test]
 fn status_tells_a_daemon_that_runs_from_one_that_does_not() {
     let home = home!();

@@ -56,6 +56,28 @@ fn is(state: &RoomState, agent: &str, status: MemberStatus) -> bool {
 }
 
 #[test]
+fn here_is_the_room_the_greeting_named_and_nothing_else() {
+    block_on(async {
+        let scene = Scene::new(home!());
+        let home = scene.home.path();
+        let (inside, outside) = (dir(home, "repo/deep"), dir(home, "elsewhere"));
+        let joined = join(&scene, &dir(home, "repo"), true).await.unwrap();
+        let here = || tt_proto::RoomId::from(tt_proto::RoomId::HERE);
+        let at = |path: Option<&Path>| tt_client::connect::Settings {
+            context_path: path.map(|path| path.to_str().unwrap().to_owned()),
+            ..scene.settings("a")
+        };
+        let found = Client::connect(at(Some(&inside))).await.unwrap();
+        assert_eq!(found.welcome().room_id.as_ref(), Some(&joined.room_id));
+        assert_eq!(found.rpc().get_room_state(here()).await.unwrap().room.room_id, joined.room_id);
+        let lost = Client::connect(at(Some(&outside))).await.unwrap();
+        assert_eq!(refused(lost.rpc().get_room_state(here()).await).code, ErrorCode::RoomNotFound);
+        let silent = Client::connect(at(None)).await.unwrap();
+        assert_eq!(refused(silent.rpc().get_room_state(here()).await).code, ErrorCode::InvalidInput);
+    });
+}
+
+#[test]
 fn a_repository_a_worktree_a_submodule_and_a_marker_each_make_a_room() {
     block_on(async {
         let scene = Scene::new(home!());

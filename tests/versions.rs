@@ -107,6 +107,20 @@ fn an_older_client_works_with_a_newer_daemon_and_lets_it_be() {
     assert!(!daemon.ended_within(std::time::Duration::ZERO));
 }
 
+/// A first call goes out with the greeting, so the older daemon has carried it out before anyone knows how old it is.
+#[test]
+fn what_an_older_daemon_was_asked_in_the_same_breath_is_done_once() {
+    let home = home!();
+    home.run(&["join"]).ok();
+    home.run(&["daemon", "stop"]).ok();
+    let daemon = in_process(&home, "0.0.1");
+    home.run(&["msg", "send", "room", "hello"]).ok();
+    assert!(daemon.ended_within(LIMIT));
+    assert_eq!(home.status()["version"], VERSION);
+    let log = home.run(&["--json", "events"]).ok().stdout;
+    assert_eq!(log.matches("message_sent").count(), 1, "{log}");
+}
+
 #[test]
 fn a_client_whose_own_daemon_is_the_one_that_runs_does_not_restart_it_for_ever() {
     let home = home!();
@@ -154,8 +168,10 @@ fn a_protocol_that_is_no_longer_spoken_is_refused_with_the_remedy() {
     let mut options = strict.options();
     (options.min_protocol, options.version) = (PROTOCOL + 1, "99.0.0".into());
     let _daemon = InProcess::start(options);
-    let error = strict.run(&["--json", "whoami"]).refused(3);
-    assert_eq!(error["error"], "protocol_mismatch");
+    for command in ["whoami", "state"] {
+        let error = strict.run(&["--json", command]).refused(3);
+        assert_eq!(error["error"], "protocol_mismatch", "{command}");
+    }
 }
 
 #[test]

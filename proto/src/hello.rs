@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::AgentId;
 use crate::paths::Environment;
-use crate::room::RoomSummary;
+use crate::{AgentId, RoomId};
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
 pub const CAPABILITIES: &[&str] = &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys"];
@@ -109,7 +108,7 @@ pub struct Welcome {
     pub log: String,
     /// The room `context_path` belongs to, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<RoomSummary>,
+    pub room_id: Option<RoomId>,
 }
 
 /// A program file as it was when it was started.

@@ -83,6 +83,11 @@ made_by_the_daemon! {
     NoteId by new_v4;
 }
 
+impl RoomId {
+    /// Means the room of the `context_path` that the connection's `hello` named, so that a call need not wait for its answer.
+    pub const HERE: &str = "here";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

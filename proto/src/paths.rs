@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -18,15 +19,15 @@ const SOCKET_PATH_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 }
 
 /// The environment, read once at the edge of the process and passed down.
 #[derive(Debug, Clone, Default)]
-pub struct Environment(BTreeMap<OsString, OsString>);
+pub struct Environment(Arc<BTreeMap<OsString, OsString>>);
 
 impl Environment {
     pub fn of_this_process() -> Self {
-        Self(std::env::vars_os().collect())
+        Self(Arc::new(std::env::vars_os().collect()))
     }
 
     pub fn of<K: Into<OsString>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        Self(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
+        Self(Arc::new(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect()))
     }
 
     /// An empty variable counts as unset, as everywhere in the XDG rules.

@@ -39,14 +39,7 @@ impl Cast {
     }
 
     fn play(pid: u32) -> Process {
-        Process {
-            pid,
-            parent: pid + 1,
-            session: pid,
-            started_at: "the beginning".into(),
-            name: "player".into(),
-            argv: vec!["player".into()],
-        }
+        Process { pid, parent: pid + 1, session: pid, started_at: "the beginning".into(), name: "player".into() }
     }
 }
 
@@ -57,6 +50,10 @@ impl Processes for Cast {
         }
         // Nobody's shell is watched: whoever names no player lives where nobody can see it.
         self.kernel.get(pid).map(|process| Process { session: process.pid, ..process })
+    }
+
+    fn arguments(&self, pid: u32) -> Vec<String> {
+        self.kernel.arguments(pid)
     }
 
     fn host_id(&self) -> String {
@@ -74,8 +71,8 @@ impl Processes for Cast {
         }))
     }
 
-    fn lineage(&self, pid: u32) -> Vec<Process> {
+    fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
         let players = (FIRST..FIRST + PLAYERS).filter_map(|player| self.get(player));
-        self.get(pid).into_iter().chain(players).collect()
+        Box::new(self.get(pid).into_iter().chain(players))
     }
 }

@@ -114,6 +114,10 @@ impl Processes for Gate {
         self.kernel.get(pid)
     }
 
+    fn arguments(&self, pid: u32) -> Vec<String> {
+        self.kernel.arguments(pid)
+    }
+
     fn host_id(&self) -> String {
         self.kernel.host_id()
     }

@@ -16,11 +16,13 @@ pub mod output;
 mod render;
 mod workspace;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::pin::Pin;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
-use connect::{Client, Settings, Wire};
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
+use connect::{Client, Rpc, Settings, Wire};
+use jsonrpsee::core::ClientError;
 use later::Later;
 use output::{Format, Output};
 use tt_proto::paths::Environment;
@@ -29,16 +31,20 @@ use tt_proto::{Error, ErrorCode};
 /// Where the help lists what every command takes, apart from what is the command's own.
 const EVERYWHERE: &str = "Options of every command";
 
-/// Lets several coding agents and people share one workspace without stepping on each other.
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(
-    name = "tt",
-    version,
-    arg_required_else_help = true,
-    max_term_width = 100,
-    after_help = "Example:\n  tt demo"
-)]
+#[command(name = "tt")]
 struct Cli {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Lets several coding agents and people share one workspace without stepping on each other.
+#[derive(Debug, clap::Args)]
+#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = "Example:\n  tt demo")]
+struct Options {
     /// Answer in JSON, one object on one line (the default for an agent)
     #[arg(long, global = true, conflicts_with = "text", help_heading = EVERYWHERE)]
     json: bool,
@@ -51,8 +57,6 @@ struct Cli {
     /// A harness runs this as a hook: standard input tells which session it is
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     hook: bool,
-    #[command(subcommand)]
-    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
@@ -167,12 +171,26 @@ impl Context {
         wire: Wire,
     ) -> Result<(Client, Output), Failure> {
         let settings = Settings { context_path, wire, ..self.settings.clone() };
-        let client = Client::connect(settings).await.map_err(|e| match e.code {
-            ErrorCode::InvalidInput | ErrorCode::ProtocolMismatch => Failure::Refused(e),
-            _ => Failure::NoDaemon(e),
-        })?;
+        let client = Client::connect(settings).await.map_err(unreached)?;
+        let output = self.output_for(&client);
+        Ok((client, output))
+    }
+
+    /// The same with a first call.
+    pub(crate) async fn connect_and<T>(
+        &self,
+        context_path: String,
+        first: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
+    ) -> Result<(Client, Output, Result<T, Error>), Failure> {
+        let settings = Settings { context_path: Some(context_path), wire: Wire::Short, ..self.settings.clone() };
+        let (client, answer) = Client::connect_and(settings, first).await.map_err(unreached)?;
+        let output = self.output_for(&client);
+        Ok((client, output, answer))
+    }
+
+    fn output_for(&self, client: &Client) -> Output {
         let by_identity = if client.welcome().identity.is_person() { Format::Text } else { Format::Json };
-        Ok((client, Output::new(self.format.unwrap_or(by_identity), &self.settings.env)))
+        Output::new(self.format.unwrap_or(by_identity), &self.settings.env)
     }
 
     /// How to answer when no daemon has said who is calling.
@@ -182,21 +200,41 @@ impl Context {
     }
 }
 
+fn unreached(error: Error) -> Failure {
+    match error.code {
+        ErrorCode::InvalidInput | ErrorCode::ProtocolMismatch => Failure::Refused(error),
+        _ => Failure::NoDaemon(error),
+    }
+}
+
 /// The command line as a whole, every command described, for completions and manual pages.
 pub fn command_line() -> clap::Command {
-    let mut whole = <Cli as clap::CommandFactory>::command();
+    let mut whole = Cli::command();
     whole.build();
     whole
 }
 
-/// The whole program.
-pub fn main() -> ExitCode {
+/// Reads the command line. Where its first word is a command, that is the only one the parser is told of: whatever holds for
+/// every command would be written down for each.
+fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let command = words.iter().skip(1).find_map(|word| word.to_str().filter(|word| !word.starts_with('-')));
+    let commands = Command::augment_subcommands(clap::Command::new("tt"));
+    let mut line = match command.and_then(|command| commands.find_subcommand(command)) {
+        Some(command) => Options::augment_args(clap::Command::new("tt")).subcommand(command.clone()),
+        None => Cli::command(),
+    };
+    let mut matches = line.try_get_matches_from_mut(words)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut line))
+}
+
+/// The whole program, and the status it ends with.
+pub fn main() -> u8 {
     let env = Environment::of_this_process();
-    let cli = match Cli::try_parse() {
+    let Cli { options, command } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error, env),
     };
-    let format = match (cli.json, cli.text) {
+    let format = match (options.json, options.text) {
         (true, _) => Some(Format::Json),
         (_, true) => Some(Format::Text),
         _ => None,
@@ -205,14 +243,14 @@ pub fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(e) => return fail(format.unwrap_or(Format::Text), &Failure::Refused(e), &env),
     };
-    settings.autostart &= !cli.no_autostart;
-    if cli.hook {
+    settings.autostart &= !options.no_autostart;
+    if options.hook {
         match hook::session() {
             Ok(session) => settings.signals.session_id = Some(session),
             Err(e) => return fail(format.unwrap_or(Format::Json), &Failure::Refused(e), &env),
         }
     }
-    let context = Context { settings, format, hook: cli.hook };
+    let context = Context { settings, format, hook: options.hook };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -221,51 +259,52 @@ pub fn main() -> ExitCode {
         }
     };
     let done = runtime.block_on(async {
-        match run(&context, cli.command).await {
-            Err(Failure::Refused(e)) => Err(Failure::Refused(nearby::suggest(&context, e).await)),
+        match run(&context, command).await {
+            Err(Failure::Refused(e)) => Err(Failure::Refused(Box::pin(nearby::suggest(&context, e)).await)),
             done => done,
         }
     });
-    // A thread may still be waiting for a lock; the process does not wait for it.
-    runtime.shutdown_background();
+    // The process ends here and takes everything with it; a thread may still be waiting for a lock, and nobody waits for that.
+    std::mem::forget(runtime);
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => fail(context.output().format, &failure, &env),
     }
 }
 
-async fn run(context: &Context, command: Command) -> Result<(), Failure> {
+/// Boxed, so that a command takes up its own room and not that of the largest.
+fn run(context: &Context, command: Command) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> {
     match command {
-        Command::Join(Later(args)) => command::join::run(context, args).await,
-        Command::Leave(Later(args)) => command::leave::run(context, args).await,
-        Command::List(Later(args)) => command::list::run(context, args).await,
-        Command::State(Later(args)) => command::state::run(context, args).await,
-        Command::Wait(Later(args)) => command::wait::run(context, args).await,
-        Command::Try(Later(args)) => command::wait::run_try(context, args).await,
-        Command::Release(Later(args)) => command::release::run(context, args).await,
-        Command::Pass(Later(args)) => command::release::run_pass(context, args).await,
-        Command::Take(Later(args)) => command::take::run(context, args).await,
-        Command::Heartbeat(Later(args)) => command::heartbeat::run(context, args).await,
-        Command::Kick(Later(args)) => command::kick::run(context, args).await,
-        Command::Msg(Later(args)) => command::msg::run(context, args).await,
-        Command::Notes(Later(args)) => command::notes::run(context, args).await,
-        Command::Events(Later(args)) => command::events::run(context, args).await,
-        Command::Status(Later(args)) => command::status::run(context, args).await,
-        Command::Prompt(Later(args)) => command::prompt::run(context, args),
-        Command::Doctor(Later(args)) => command::doctor::run(context, args).await,
-        Command::Completions(Later(args)) => command::completions::run(context, args),
-        Command::Whoami(Later(args)) => command::whoami::run(context, args).await,
-        Command::Mcp => mcp::run(context).await,
-        Command::Daemon(Later(args)) => command::daemon::run(context, args).await,
-        Command::Install(args) => command::install::run(context, args, true),
-        Command::Uninstall(args) => command::install::run(context, args, false),
-        Command::Service(Later(args)) => command::service::run(context, args).await,
-        Command::Demo(Later(args)) => command::demo::run(context, args).await,
+        Command::Join(Later(args)) => Box::pin(command::join::run(context, args)),
+        Command::Leave(Later(args)) => Box::pin(command::leave::run(context, args)),
+        Command::List(Later(args)) => Box::pin(command::list::run(context, args)),
+        Command::State(Later(args)) => Box::pin(command::state::run(context, args)),
+        Command::Wait(Later(args)) => Box::pin(command::wait::run(context, args)),
+        Command::Try(Later(args)) => Box::pin(command::wait::run_try(context, args)),
+        Command::Release(Later(args)) => Box::pin(command::release::run(context, args)),
+        Command::Pass(Later(args)) => Box::pin(command::release::run_pass(context, args)),
+        Command::Take(Later(args)) => Box::pin(command::take::run(context, args)),
+        Command::Heartbeat(Later(args)) => Box::pin(command::heartbeat::run(context, args)),
+        Command::Kick(Later(args)) => Box::pin(command::kick::run(context, args)),
+        Command::Msg(Later(args)) => Box::pin(command::msg::run(context, args)),
+        Command::Notes(Later(args)) => Box::pin(command::notes::run(context, args)),
+        Command::Events(Later(args)) => Box::pin(command::events::run(context, args)),
+        Command::Status(Later(args)) => Box::pin(command::status::run(context, args)),
+        Command::Prompt(Later(args)) => Box::pin(std::future::ready(command::prompt::run(context, args))),
+        Command::Doctor(Later(args)) => Box::pin(command::doctor::run(context, args)),
+        Command::Completions(Later(args)) => Box::pin(std::future::ready(command::completions::run(context, args))),
+        Command::Whoami(Later(args)) => Box::pin(command::whoami::run(context, args)),
+        Command::Mcp => Box::pin(mcp::run(context)),
+        Command::Daemon(Later(args)) => Box::pin(command::daemon::run(context, args)),
+        Command::Install(args) => Box::pin(std::future::ready(command::install::run(context, args, true))),
+        Command::Uninstall(args) => Box::pin(std::future::ready(command::install::run(context, args, false))),
+        Command::Service(Later(args)) => Box::pin(command::service::run(context, args)),
+        Command::Demo(Later(args)) => Box::pin(command::demo::run(context, args)),
     }
 }
 
 /// Wrong usage, and the two things that only look like it: help and the version.
-fn usage(error: &clap::Error, env: Environment) -> ExitCode {
+fn usage(error: &clap::Error, env: Environment) -> u8 {
     let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
     let agent = signals.is_ok_and(|signals| signals.suggest_agent());
     let typed = |flag: &str| std::env::args_os().any(|arg| arg == flag);
@@ -274,7 +313,7 @@ fn usage(error: &clap::Error, env: Environment) -> ExitCode {
         error.exit();
     }
     output::complain(Format::Json, &misused(error), &env);
-    ExitCode::from(2)
+    2
 }
 
 /// What clap has to say, in one message and one hint.
@@ -314,20 +353,20 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
     tt_proto::time::parse_duration(text).ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s".to_owned())
 }
 
-fn fail(format: Format, failure: &Failure, env: &Environment) -> ExitCode {
+fn fail(format: Format, failure: &Failure, env: &Environment) -> u8 {
     let (error, code) = match failure {
         Failure::Refused(e) => (e, 3),
         Failure::NoDaemon(e) => (e, 4),
         Failure::Other(e) => (e, 1),
         // The reader went away, as `head` does: there is nothing to complain about.
-        Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return 0,
         Failure::Output(e) => {
             let error = Error::new(ErrorCode::StorageUnavailable, format!("the answer cannot be written: {e}"))
                 .hint("what was asked may be done all the same; look with tt state, and write to where there is room");
             output::complain(format, &error, env);
-            return ExitCode::FAILURE;
+            return 1;
         }
     };
     output::complain(format, error, env);
-    ExitCode::from(code)
+    code
 }

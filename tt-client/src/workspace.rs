@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 use jsonrpsee::core::ClientError;
 use tt_proto::api::{EventApiClient, RoomApiClient};
@@ -9,7 +11,7 @@ use tt_proto::filter::OneOrMany;
 use tt_proto::room::{Joined, ResolvedMember, RoomState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
-use crate::connect::{Client, Rpc, Wire};
+use crate::connect::{Client, DEADLINE, Rpc, Wire};
 use crate::output::{Format, Output, harmless};
 use crate::render::Names;
 use crate::{Context, Failure, render};
@@ -68,9 +70,12 @@ pub(crate) struct Workspace {
 /// More joins than this are not worth reading for the sake of names.
 const NAMES: usize = 1000;
 
-/// A fresh key for one write, so that repeating it after a lost connection changes nothing.
+/// A fresh key for one write, so that repeating it after a lost connection changes nothing. The moment, the process and a
+/// count make it the only one; asking for random numbers would take a short command longer than its own work.
 pub(crate) fn key() -> Option<String> {
-    Some(uuid::Uuid::now_v7().to_string())
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let (now, count) = (UNIX_EPOCH.elapsed().unwrap_or_default(), MADE.fetch_add(1, Ordering::Relaxed));
+    Some(format!("{:x}-{:x}-{count:x}", now.as_nanos(), std::process::id()))
 }
 
 impl Workspace {
@@ -84,18 +89,33 @@ impl Workspace {
         Self::reach(context, path.into(), Wire::Long).await
     }
 
+    /// The same with the first call, a member's, in the same breath: it does not wait to be told which room it is about.
+    pub(crate) async fn find_and_call<T>(
+        context: &Context,
+        path: impl Into<PathArg>,
+        call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
+    ) -> Result<(Self, T), Failure> {
+        let path = path.into().text()?;
+        let here = RoomId::from(RoomId::HERE);
+        let first = async |rpc: &Rpc| call(rpc, &here).await;
+        let (client, output, answer) = context.connect_and(path.clone(), first).await?;
+        let mut workspace = Self { room_id: room_of(&client, &path)?, client, output, path };
+        let answer = match answer {
+            Err(e) if e.code == ErrorCode::UnknownMember => workspace.join_and_call(DEADLINE, call).await?,
+            answer => answer?,
+        };
+        Ok((workspace, answer))
+    }
+
+    /// The same with how the room stands. The holder finds its lease there.
+    pub(crate) async fn find_state(context: &Context, path: impl Into<PathArg>) -> Result<(Self, RoomState), Failure> {
+        Self::find_and_call(context, path, async |rpc, room| rpc.get_room_state(room.clone()).await).await
+    }
+
     async fn reach(context: &Context, path: PathArg, wire: Wire) -> Result<Self, Failure> {
         let path = path.text()?;
         let (client, output) = context.connect_at(Some(path.clone()), wire).await?;
-        let Some(room) = &client.welcome().room else {
-            return Err(Failure::Refused(
-                Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
-                    .hint("join it: tt join")
-                    .detail("path", path),
-            ));
-        };
-        let room_id = room.room_id.clone();
-        Ok(Self { client, output, room_id, path })
+        Ok(Self { room_id: room_of(&client, &path)?, client, output, path })
     }
 
     /// Makes a call that only a member may make. A caller who is not one yet joins the room that is there, and is told.
@@ -103,25 +123,30 @@ impl Workspace {
         &mut self,
         call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
-        let deadline = crate::connect::DEADLINE;
-        self.call_within(deadline, call).await
+        self.call_within(DEADLINE, call).await
     }
 
     pub(crate) async fn call_within<T>(
         &mut self,
-        deadline: std::time::Duration,
+        deadline: Duration,
         call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
         let room_id = self.room_id.clone();
         match self.client.call_within(deadline, async |rpc| call(rpc, &room_id).await).await {
-            Err(e) if e.code == ErrorCode::UnknownMember => {
-                let joined = join(&mut self.client, &self.path, false, None).await?;
-                self.say_joined(&joined);
-                self.room_id = joined.room_id.clone();
-                Ok(self.client.call_within(deadline, async |rpc| call(rpc, &joined.room_id).await).await?)
-            }
+            Err(e) if e.code == ErrorCode::UnknownMember => self.join_and_call(deadline, call).await,
             answer => Ok(answer?),
         }
+    }
+
+    async fn join_and_call<T>(
+        &mut self,
+        deadline: Duration,
+        call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
+    ) -> Result<T, Failure> {
+        let joined = join(&mut self.client, &self.path, false, None).await?;
+        self.say_joined(&joined);
+        self.room_id = joined.room_id.clone();
+        Ok(self.client.call_within(deadline, async |rpc| call(rpc, &joined.room_id).await).await?)
     }
 
     fn say_joined(&self, joined: &Joined) {
@@ -129,12 +154,6 @@ impl Workspace {
             let line = format!("joined {} as {}", harmless(&joined.canonical_path), render::id(&joined.agent_id));
             let _ = writeln!(std::io::stderr(), "{line}");
         }
-    }
-
-    /// How the room stands. The holder finds its lease here.
-    pub(crate) async fn state(&mut self) -> Result<RoomState, Failure> {
-        let room_id = self.room_id.clone();
-        Ok(self.client.call(async |rpc| rpc.get_room_state(room_id.clone()).await).await?)
     }
 
     /// What the members are called, for text. Only looks: nobody's presence changes.
@@ -160,6 +179,17 @@ impl Workspace {
     pub(crate) async fn resolve(&mut self, name: &str) -> Result<ResolvedMember, Failure> {
         self.call(async |rpc, room| rpc.resolve_member(room.clone(), name.to_owned()).await).await
     }
+}
+
+/// The room the daemon found where the client stands.
+fn room_of(client: &Client, path: &str) -> Result<RoomId, Failure> {
+    client.welcome().room_id.clone().ok_or_else(|| {
+        Failure::Refused(
+            Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
+                .hint("join it: tt join")
+                .detail("path", path),
+        )
+    })
 }
 
 /// Joins the room a path belongs to.

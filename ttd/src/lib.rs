@@ -8,6 +8,7 @@ pub mod hub;
 pub mod identity;
 pub mod lifecycle;
 pub mod liveness;
+pub mod place;
 pub mod rooms;
 pub mod rpc;
 pub mod stick;

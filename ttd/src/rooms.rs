@@ -4,7 +4,6 @@
 //! This is the only way a room changes. The rule runs on the writer thread, between the load and the write, so that no
 //! two commands can ever decide on the same state.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,8 @@ use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 use crate::clock::Clock;
 use crate::hub::{Hub, News, WRITE_BEHIND};
 use crate::liveness::Watch;
-use crate::stick::resolution::{MARKERS, Resolution, World, resolve};
+use crate::place::Surroundings;
+use crate::stick::resolution::Resolution;
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
 use crate::store::kept::Kept;
 use crate::store::rooms::Live;
@@ -149,7 +149,7 @@ impl Rooms {
     pub async fn join<T>(
         &self,
         by: Commander,
-        place: PathFacts,
+        around: Surroundings,
         force_new: bool,
         display_name: Option<String>,
         answer: impl FnOnce(Resolution, &Room, &[Event], &Connection) -> Result<T, Error> + Send + 'static,
@@ -162,7 +162,7 @@ impl Rooms {
             let wall = this.0.clock.wall();
             let Commander { identity, idempotency_key } = by;
             idempotency::once(connection, &identity.agent_id, idempotency_key.as_deref(), wall, || {
-                let resolution = place.resolve(connection, force_new);
+                let resolution = around.resolve(connection, force_new);
                 let room_id = match rooms::at_path(connection, &resolution.path)? {
                     Some(room_id) => room_id,
                     None => rooms::create(connection, &resolution.path.to_string_lossy(), wall)?,
@@ -484,83 +484,5 @@ impl Live for Rooms {
 
     fn policy(&self) -> &Policy {
         &self.0.policy
-    }
-}
-
-/// What the disk says about a path, gathered before the rule is asked.
-#[derive(Debug, Clone)]
-pub struct PathFacts {
-    pub dir: PathBuf,
-    pub home: Option<PathBuf>,
-    pub git_tops: Vec<PathBuf>,
-    pub marked: Vec<PathBuf>,
-}
-
-/// No path people use is longer.
-const MAX_PATH_BYTES: usize = 4096;
-
-fn unusable(asked: &Path, what: String) -> Error {
-    Error::new(ErrorCode::InvalidInput, what)
-        .hint("give the path of an existing directory or file")
-        .detail("path", asked.display().to_string())
-}
-
-impl PathFacts {
-    /// The path a caller means, from where it stands.
-    pub fn asked(path: &str, cwd: Option<&Path>) -> Result<PathBuf, Error> {
-        let asked = Path::new(path);
-        if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
-            return Err(unusable(asked, "that is not a usable path".into()));
-        }
-        match cwd {
-            _ if asked.is_absolute() => Ok(asked.to_owned()),
-            Some(cwd) => Ok(cwd.join(asked)),
-            None => Err(unusable(asked, "a relative path needs the caller's working directory".into())),
-        }
-    }
-
-    /// Looks at the disk around a path: a file means its directory, and symlinks are resolved.
-    pub fn gather(asked: &Path, home: Option<&Path>) -> Result<Self, Error> {
-        let found =
-            asked.canonicalize().map_err(|e| unusable(asked, format!("{} cannot be used: {e}", asked.display())))?;
-        let dir = if found.is_dir() { found } else { found.parent().unwrap_or(Path::new("/")).to_owned() };
-        if dir.to_str().is_none() {
-            return Err(unusable(asked, format!("{} is not UTF-8", dir.display())));
-        }
-        let keep = |test: &dyn Fn(&Path) -> bool| dir.ancestors().filter(|d| test(d)).map(Path::to_owned).collect();
-        Ok(Self {
-            git_tops: keep(&|d| d.join(".git").exists()),
-            marked: keep(&|d| MARKERS.iter().any(|marker| d.join(marker).exists())),
-            home: home.and_then(|home| home.canonicalize().ok()),
-            dir,
-        })
-    }
-
-    /// The room this path belongs to, given the rooms there are.
-    pub fn resolve(&self, connection: &Connection, force_new: bool) -> Resolution {
-        resolve(&self.dir, force_new, &KnownWorld { facts: self, connection })
-    }
-}
-
-struct KnownWorld<'a> {
-    facts: &'a PathFacts,
-    connection: &'a Connection,
-}
-
-impl World for KnownWorld<'_> {
-    fn home(&self) -> Option<&Path> {
-        self.facts.home.as_deref()
-    }
-
-    fn is_git_top(&self, dir: &Path) -> bool {
-        self.facts.git_tops.iter().any(|d| d == dir)
-    }
-
-    fn has_marker(&self, dir: &Path) -> bool {
-        self.facts.marked.iter().any(|d| d == dir)
-    }
-
-    fn room_exists(&self, dir: &Path) -> bool {
-        rooms::at_path(self.connection, dir).is_ok_and(|room| room.is_some())
     }
 }

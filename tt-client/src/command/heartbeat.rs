@@ -26,8 +26,8 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn beat(context: &Context, args: Args) -> Result<(), Failure> {
-    let mut workspace = Workspace::find(context, args.path).await?;
-    let (lease, turn) = held(&mut workspace).await?;
+    let (mut workspace, state) = Workspace::find_state(context, args.path).await?;
+    let (lease, turn) = held(state)?;
     let beat = workspace.call(async |rpc, room| rpc.heartbeat(room.clone(), lease.clone(), turn).await).await?;
     if context.hook {
         // The harness would read our answer as its own kind of JSON.

@@ -81,8 +81,8 @@ pub(crate) struct RecvArgs {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     match args {
-        Args::Send(args) => send(context, args).await,
-        Args::Recv(args) => recv(context, args).await,
+        Args::Send(args) => Box::pin(send(context, args)).await,
+        Args::Recv(args) => Box::pin(recv(context, args)).await,
     }
 }
 
@@ -93,14 +93,12 @@ async fn send(context: &Context, args: SendArgs) -> Result<(), Failure> {
         (_, true) => DeliveryHint::Important,
         _ => DeliveryHint::Normal,
     };
-    let mut workspace = Workspace::find(context, args.path).await?;
     let key = key();
-    let sent = workspace
-        .call(async |rpc, room| {
-            let (to, hint) = (Some(args.who.clone()), Some(hint.as_str().to_owned()));
-            rpc.send_message(room.clone(), body.clone(), None, to, hint, key.clone()).await
-        })
-        .await?;
+    let send = async |rpc: &Rpc, room: &RoomId| {
+        let (to, hint) = (Some(args.who.clone()), Some(hint.as_str().to_owned()));
+        rpc.send_message(room.clone(), body.clone(), None, to, hint, key.clone()).await
+    };
+    let (workspace, sent) = Workspace::find_and_call(context, args.path, send).await?;
     Ok(workspace.output.answer(&sent, sent_text)?)
 }
 

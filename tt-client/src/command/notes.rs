@@ -4,8 +4,9 @@ use std::io::Read;
 
 use tt_proto::api::NoteApiClient;
 use tt_proto::note::{Note, Notes};
-use tt_proto::{Error, ErrorCode, NoteId};
+use tt_proto::{Error, ErrorCode, NoteId, RoomId};
 
+use crate::connect::Rpc;
 use crate::output::{Style, harmless};
 use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
@@ -55,11 +56,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     match args {
         Args::Add { body, turn, stdin, path } => {
             let body = if stdin { read_stdin()? } else { body.join(" ") };
-            let mut workspace = Workspace::find(context, path).await?;
             let key = key();
-            let note = workspace
-                .call(async |rpc, room| rpc.add_note(room.clone(), body.clone(), turn, key.clone()).await)
-                .await?;
+            let add =
+                async |rpc: &Rpc, room: &RoomId| rpc.add_note(room.clone(), body.clone(), turn, key.clone()).await;
+            let (workspace, note) = Workspace::find_and_call(context, path, add).await?;
             Ok(workspace.output.answer(&note, |note, style| format!("noted {}", style.dim(note.note_id.as_str())))?)
         }
         Args::List { all, after, limit, path } => {
@@ -71,10 +71,10 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             Ok(workspace.output.answer(&notes, |notes, style| text(notes, &names, style))?)
         }
         Args::Resolve { id, path } => {
-            let mut workspace = Workspace::find(context, path).await?;
             let (id, key) = (NoteId::from(id), key());
-            let resolved =
-                workspace.call(async |rpc, room| rpc.resolve_note(room.clone(), id.clone(), key.clone()).await).await?;
+            let resolve =
+                async |rpc: &Rpc, room: &RoomId| rpc.resolve_note(room.clone(), id.clone(), key.clone()).await;
+            let (workspace, resolved) = Workspace::find_and_call(context, path, resolve).await?;
             Ok(workspace
                 .output
                 .answer(&resolved, |resolved, _| format!("resolved {}", harmless(resolved.note_id.as_str())))?)

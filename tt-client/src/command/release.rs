@@ -1,6 +1,7 @@
 //! `tt release` and `tt pass`: give the stick away, with a handoff.
 
 use tt_proto::api::StickApiClient;
+use tt_proto::room::RoomState;
 use tt_proto::turn::Relinquished;
 use tt_proto::{Error, ErrorCode, LeaseId};
 
@@ -31,8 +32,8 @@ pub(crate) struct PassArgs {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let handoff = args.handoff.handoff()?;
-    let mut workspace = Workspace::find(context, args.path).await?;
-    let (lease, turn) = held(&mut workspace).await?;
+    let (mut workspace, state) = Workspace::find_state(context, args.path).await?;
+    let (lease, turn) = held(state)?;
     let key = key();
     let released = workspace
         .call(async |rpc, room| {
@@ -44,9 +45,9 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 
 pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Failure> {
     let handoff = args.handoff.handoff()?;
-    let mut workspace = Workspace::find(context, args.path).await?;
+    let (mut workspace, state) = Workspace::find_state(context, args.path).await?;
     let to = workspace.member(&args.who).await?;
-    let (lease, turn) = held(&mut workspace).await?;
+    let (lease, turn) = held(state)?;
     let key = key();
     let passed = workspace
         .call(async |rpc, room| {
@@ -57,8 +58,7 @@ pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Fa
 }
 
 /// The caller's turn, as the daemon keeps it for the holder.
-pub(crate) async fn held(workspace: &mut Workspace) -> Result<(LeaseId, i64), Failure> {
-    let state = workspace.state().await?;
+pub(crate) fn held(state: RoomState) -> Result<(LeaseId, i64), Failure> {
     let turn = state.room.turn_id;
     match state.room.lease_id {
         Some(lease) => Ok((lease, turn)),

@@ -14,8 +14,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let mut workspace = Workspace::find(context, args.path).await?;
-    let state = workspace.state().await?;
+    let (workspace, state) = Workspace::find_state(context, args.path).await?;
     let me = workspace.client.welcome().identity.agent_id.clone();
     Ok(workspace.output.answer(&state, |state, style| render::state(state, &me, style, args.all))?)
 }

@@ -57,8 +57,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     if args.prompt {
         return prompt(context, args.path).await;
     }
-    let mut workspace = Workspace::find(context, args.path).await?;
-    let state = workspace.state().await?;
+    let (workspace, state) = Workspace::find_state(context, args.path).await?;
     let me = workspace.client.welcome().identity.agent_id.clone();
     let status = Status::of(&state, &me);
     Ok(workspace.output.answer(&status, |status, style| {
@@ -90,8 +89,7 @@ async fn prompt(context: &Context, path: PathArg) -> Result<(), Failure> {
     let settings = Settings { autostart: false, deadline: PROMPT_DEADLINE, ..context.settings.clone() };
     let quick = Context { settings, format: Some(Format::Text), hook: false };
     let look = async {
-        let mut workspace = Workspace::find(&quick, path).await.ok()?;
-        let state = workspace.state().await.ok()?;
+        let (workspace, state) = Workspace::find_state(&quick, path).await.ok()?;
         let status = Status::of(&state, &workspace.client.welcome().identity.agent_id);
         Some(status.word(&state, &workspace.client.welcome().identity.agent_id))
     };

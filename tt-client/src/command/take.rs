@@ -19,8 +19,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let mut workspace = Workspace::find(context, args.path).await?;
-    let (turn, key) = (workspace.state().await?.room.turn_id, key());
+    let (mut workspace, state) = Workspace::find_state(context, args.path).await?;
+    let (turn, key) = (state.room.turn_id, key());
     let taken = workspace
         .call(async |rpc, room| {
             rpc.takeover_stick(room.clone(), turn, args.reason.clone(), Some(args.operator), key.clone()).await

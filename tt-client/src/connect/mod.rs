@@ -100,6 +100,34 @@ impl Client {
         Ok(Self { settings, rpc, welcome })
     }
 
+    /// The same with a first call, which does not wait for the welcome. Where anything is out of the ordinary it is made again
+    /// after that, so it must be safe to repeat, like any other.
+    pub async fn connect_and<T>(
+        settings: Settings,
+        first: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
+    ) -> Result<(Self, Result<T, Error>), Error> {
+        if let Some(rpc) = rush(&settings) {
+            let answer = tokio::time::timeout(settings.deadline, first(&rpc)).await.map_err(|_| busy(&settings))?;
+            let answer = match answer {
+                Ok(answer) => Some(Ok(answer)),
+                Err(ClientError::Call(refusal)) => Some(Err(Error::from(&refusal))),
+                Err(_) => None,
+            };
+            let stopping = |e: &Error| e.code == ErrorCode::DaemonUnreachable;
+            let answer = answer.filter(|answer| !answer.as_ref().is_err_and(stopping));
+            let welcome = rpc.welcome().await.filter(|welcome| !replace::should_replace(&settings, welcome));
+            if let (Some(welcome), Some(answer)) = (welcome, answer) {
+                let settings = Settings { context_path: None, ..settings };
+                return Ok((Self { settings, rpc, welcome }, answer));
+            }
+        }
+        let (rpc, welcome) = reach(&settings).await?;
+        let mut client = Self { settings, rpc, welcome };
+        let answer = client.call(first).await;
+        client.settings.context_path = None;
+        Ok((client, answer))
+    }
+
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -147,6 +175,13 @@ impl Client {
             (self.rpc, self.welcome) = reach(&self.settings).await?;
         }
     }
+}
+
+/// Opens a connection whose greeting goes out with the first call, if that is as easy as it is nearly always.
+fn rush(settings: &Settings) -> Option<Rpc> {
+    is_private_dir(settings.paths.socket_dir()).ok()?;
+    let Opened::Stream(stream) = transport::open(&settings.paths.socket, settings.deadline) else { return None };
+    transport::speak_at_once(stream, settings.hello()).ok()
 }
 
 /// Opens a connection that has said hello, whatever it takes.

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use jsonrpsee::core::ClientError;
 use jsonrpsee::core::client::{BatchResponse, Client as WebSocket, ClientT, Subscription, SubscriptionClientT};
 use jsonrpsee::core::params::BatchRequestBuilder;
+use jsonrpsee::core::rpc_params;
 use jsonrpsee::core::traits::ToRpcParams;
 use jsonrpsee::types::{ErrorObjectOwned, Id, Request};
 use serde::Deserialize;
@@ -14,6 +15,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
+use tt_proto::hello::{Hello, Welcome};
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 
 /// More than this is no head of an answer of ours.
@@ -22,13 +24,22 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// A connection to call on.
 #[derive(Debug)]
 pub enum Rpc {
-    Short(Short),
+    Short(Box<Short>),
     Long(WebSocket),
 }
 
 /// One call at a time.
 #[derive(Debug)]
-pub struct Short(Mutex<Option<UnixStream>>);
+pub struct Short(Mutex<Line>);
+
+#[derive(Debug)]
+struct Line {
+    /// Taken out for as long as a call is under way: one that was given up leaves its answer behind, and the next call must
+    /// not read that.
+    stream: Option<UnixStream>,
+    hello: Option<Hello>,
+    welcome: Option<Welcome>,
+}
 
 /// What a call is answered with.
 #[derive(Deserialize)]
@@ -39,30 +50,35 @@ struct Answer<'a> {
 }
 
 impl Short {
-    pub(super) fn new(stream: UnixStream) -> Self {
-        Self(Mutex::new(Some(stream)))
+    /// A greeting, if there is one, goes out together with the first call.
+    pub(super) fn new(stream: UnixStream, hello: Option<Hello>) -> Self {
+        Self(Mutex::new(Line { stream: Some(stream), hello, welcome: None }))
     }
 
     async fn request<R: DeserializeOwned>(&self, method: &str, params: impl ToRpcParams) -> Result<R, ClientError> {
-        let params = params.to_rpc_params()?;
-        let body = serde_json::to_string(&Request::borrowed(method, params.as_deref(), Id::Number(0)))?;
+        let body = body(method, params)?;
         if body.len() > MAX_REQUEST_BYTES as usize {
             // Refused as the daemon would: a connection that was cut would be tried again.
             let refusal = Error::new(ErrorCode::InvalidInput, format!("a call of {} bytes is too long", body.len()));
             return Err(ClientError::Call(refusal.into()));
         }
-        let mut connection = self.0.lock().await;
-        // Taken out for as long as a call is under way: one that was given up leaves its answer behind, and the next call
-        // must not read that.
-        let mut stream = connection.take().ok_or_else(|| cut("the last call was given up"))?;
-        let (head, answer) = exchange(&mut stream, &body).await.map_err(cut)?;
-        *connection = Some(stream);
-        let answer: Answer<'_> = serde_json::from_slice(&answer)
-            .map_err(|e| if head.is_success() { e.into() } else { cut(format!("HTTP status {}", head.status)) })?;
-        match (answer.result, answer.error) {
-            (_, Some(error)) => Err(ClientError::Call(error)),
-            (result, None) => Ok(serde_json::from_str(result.map_or("null", RawValue::get))?),
-        }
+        let mut line = self.0.lock().await;
+        let (head, answer) = line.exchange(&body).await?;
+        understand(&head, &answer)
+    }
+}
+
+fn body(method: &str, params: impl ToRpcParams) -> Result<String, ClientError> {
+    let params = params.to_rpc_params()?;
+    Ok(serde_json::to_string(&Request::borrowed(method, params.as_deref(), Id::Number(0)))?)
+}
+
+fn understand<R: DeserializeOwned>(head: &Head, answer: &[u8]) -> Result<R, ClientError> {
+    let answer: Answer<'_> = serde_json::from_slice(answer)
+        .map_err(|e| if head.is_success() { e.into() } else { cut(format!("HTTP status {}", head.status)) })?;
+    match (answer.result, answer.error) {
+        (_, Some(error)) => Err(ClientError::Call(error)),
+        (result, None) => Ok(serde_json::from_str(result.map_or("null", RawValue::get))?),
     }
 }
 
@@ -70,33 +86,51 @@ fn cut(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError 
     ClientError::Transport(why.into())
 }
 
-/// Sends a call and reads its answer to the end.
-async fn exchange(stream: &mut UnixStream, body: &str) -> std::io::Result<(Head, Vec<u8>)> {
-    let request = format!(
+impl Line {
+    /// Sends a call, after the greeting if there is one, and reads what is answered.
+    async fn exchange(&mut self, body: &str) -> Result<(Head, Vec<u8>), ClientError> {
+        let mut stream = self.stream.take().ok_or_else(|| cut("the last call was given up"))?;
+        let hello = self.hello.take().map(|hello| self::body("hello", rpc_params![hello])).transpose()?;
+        let requests: String = hello.iter().map(String::as_str).chain([body]).map(request).collect();
+        stream.write_all(requests.as_bytes()).await.map_err(cut)?;
+        let mut read = Vec::with_capacity(4096);
+        if hello.is_some() {
+            let (head, answer) = read_answer(&mut stream, &mut read).await.map_err(cut)?;
+            self.welcome = understand(&head, &answer).ok();
+        }
+        let answer = read_answer(&mut stream, &mut read).await.map_err(cut)?;
+        // It would be read as the answer to the next call.
+        if !read.is_empty() {
+            return Err(cut("more was answered than asked"));
+        }
+        self.stream = Some(stream);
+        Ok(answer)
+    }
+}
+
+fn request(body: &str) -> String {
+    format!(
         "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut read = Vec::with_capacity(4096);
-    let head = loop {
-        if let Some(head) = Head::parse(&read)? {
-            break head;
-        }
-        if stream.read_buf(&mut read).await? == 0 {
+    )
+}
+
+/// Reads an answer to its end, and leaves in `read` what came after it.
+async fn read_answer(stream: &mut UnixStream, read: &mut Vec<u8>) -> std::io::Result<(Head, Vec<u8>)> {
+    let mut head = Head::parse(read)?;
+    while head.as_ref().is_none_or(|head| read.len() < head.length + head.body) {
+        if stream.read_buf(read).await? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-    };
-    let mut answer = read.split_off(head.length);
-    // An answer that is longer than it says would be read as the next one.
-    if answer.len() > head.body {
-        return Err(bad("more was answered than asked"));
-    }
-    answer.reserve_exact(head.body - answer.len());
-    while answer.len() < head.body {
-        if stream.read_buf(&mut answer).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        if head.is_none() {
+            head = Head::parse(read)?;
+        }
+        if let Some(head) = &head {
+            read.reserve((head.length + head.body).saturating_sub(read.len()));
         }
     }
+    let head = head.ok_or_else(|| bad("no head"))?;
+    let answer = read.drain(..head.length + head.body).skip(head.length).collect();
     Ok((head, answer))
 }
 
@@ -136,6 +170,16 @@ impl Head {
 
     fn is_success(&self) -> bool {
         self.status == 200
+    }
+}
+
+impl Rpc {
+    /// What the greeting that went out with the first call was answered with, unless that was a refusal.
+    pub(super) async fn welcome(&self) -> Option<Welcome> {
+        match self {
+            Self::Short(rpc) => rpc.0.lock().await.welcome.take(),
+            Self::Long(_) => None,
+        }
     }
 }
 
@@ -215,7 +259,49 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        Rpc::Short(Short::new(ours)).request("number", jsonrpsee::core::rpc_params![]).await
+        Rpc::Short(Box::new(Short::new(ours, None))).request("number", jsonrpsee::core::rpc_params![]).await
+    }
+
+    /// What a call is answered with and what its greeting was, by a daemon that answers with these bytes, cut up there.
+    async fn greeted(bytes: &str, at: usize) -> (Result<u32, ClientError>, Option<Welcome>) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let hello = serde_json::from_value(serde_json::json!({"protocol": 1, "version": "1"})).unwrap();
+        let rpc = Rpc::Short(Box::new(Short::new(ours, Some(hello))));
+        let (one, two) = (bytes[..at].to_owned(), bytes[at..].to_owned());
+        let daemon = tokio::spawn(async move {
+            let mut asked = vec![0; 4096];
+            let length = theirs.read(&mut asked).await.unwrap();
+            for piece in [one, two] {
+                theirs.write_all(piece.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            String::from_utf8(asked[..length].to_vec()).unwrap()
+        });
+        let answer = rpc.request("number", jsonrpsee::core::rpc_params![]).await;
+        let asked = daemon.await.unwrap();
+        let methods: Vec<usize> = ["\"hello\"", "\"number\""].map(|method| asked.find(method).unwrap()).into();
+        assert!(methods.is_sorted() && asked.matches("POST / ").count() == 2, "{asked}");
+        (answer, rpc.welcome().await)
+    }
+
+    fn answer(body: &str) -> String {
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    }
+
+    #[tokio::test]
+    async fn a_greeting_goes_out_with_the_first_call_and_each_gets_its_own_answer() {
+        let welcome = r#"{"jsonrpc":"2.0","id":0,"result":{"protocol":1,"min_protocol":1,"version":"7","capabilities":[],"identity":{"agent_id":"a","display_name":"a","found_by":"user","user":"u"},"pid":7,"supervised":false,"log":"/l"}}"#;
+        let number = r#"{"jsonrpc":"2.0","id":0,"result":7}"#;
+        let whole = answer(welcome) + &answer(number);
+        for at in 1..whole.len() {
+            let (answer, welcome) = greeted(&whole, at).await;
+            assert_eq!((answer.unwrap(), welcome.unwrap().pid), (7, 7), "cut at {at}");
+        }
+        let refusal = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"no"}}"#;
+        let (call, welcome) = greeted(&(answer(refusal) + &answer(refusal)), 10).await;
+        assert!(matches!(call, Err(ClientError::Call(_))) && welcome.is_none(), "{call:?} {welcome:?}");
+        let (call, _) = greeted(&(whole + "x"), 10).await;
+        assert!(matches!(call, Err(ClientError::Transport(_))), "{call:?}");
     }
 
     #[tokio::test]
@@ -251,7 +337,7 @@ mod tests {
     #[tokio::test]
     async fn the_answer_to_a_call_that_was_given_up_is_never_taken_for_the_next_ones() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let rpc = Rpc::Short(Short::new(ours));
+        let rpc = Rpc::Short(Box::new(Short::new(ours, None)));
         let given_up = rpc.request::<u32, _>("one", jsonrpsee::core::rpc_params![]);
         tokio::select! {
             biased;

@@ -10,6 +10,7 @@ use jsonrpsee::core::client::ClientBuilder;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::TimeVal;
+use tt_proto::hello::Hello;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 
 use super::Wire;
@@ -65,15 +66,9 @@ pub(super) enum Mute {
 
 /// Makes a JSON-RPC client of a connected socket, after checking that the other end is run by the same user.
 pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) -> Result<Rpc, Mute> {
-    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
-    stream.set_nonblocking(true).map_err(hung_up)?;
-    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
-    let peer = stream.peer_cred().map_err(hung_up)?;
-    if peer.uid() != nix::unistd::getuid().as_raw() {
-        return Err(Mute::Stranger(peer.uid()));
-    }
+    let stream = checked(stream)?;
     if wire == Wire::Short {
-        return Ok(Rpc::Short(Short::new(stream)));
+        return Ok(Rpc::Short(Box::new(Short::new(stream, None))));
     }
     let url = Url::parse("ws://localhost/").map_err(|e| Mute::HungUp(e.to_string()))?;
     let transport = WsTransportClientBuilder::default()
@@ -85,4 +80,20 @@ pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) ->
         e => Mute::HungUp(e.to_string()),
     })?;
     Ok(Rpc::Long(ClientBuilder::default().request_timeout(NO_LIMIT).build_with_tokio(sender, receiver)))
+}
+
+/// The same for a client whose greeting goes out with its first call.
+pub(super) fn speak_at_once(stream: UnixStream, hello: Hello) -> Result<Rpc, Mute> {
+    Ok(Rpc::Short(Box::new(Short::new(checked(stream)?, Some(hello)))))
+}
+
+fn checked(stream: UnixStream) -> Result<tokio::net::UnixStream, Mute> {
+    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
+    stream.set_nonblocking(true).map_err(hung_up)?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
+    let peer = stream.peer_cred().map_err(hung_up)?;
+    if peer.uid() != nix::unistd::getuid().as_raw() {
+        return Err(Mute::Stranger(peer.uid()));
+    }
+    Ok(stream)
 }

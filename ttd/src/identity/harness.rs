@@ -4,7 +4,7 @@
 
 use tt_proto::hello::Signals;
 
-use crate::liveness::Process;
+use crate::liveness::{Process, Processes};
 
 /// A program that runs an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,23 +75,27 @@ impl Harness {
     }
 
     /// Whether a process is this harness: by its name, by the script it runs, or because the harness said so.
-    pub fn is(self, process: &Process, signals: &Signals) -> bool {
-        self.pid(signals) == Some(process.pid) || Self::of_process(process) == Some(self)
+    pub fn is(self, process: &Process, signals: &Signals, processes: &dyn Processes) -> bool {
+        self.pid(signals) == Some(process.pid) || Self::of_process(process, processes) == Some(self)
     }
 
-    /// The harness a process is, by what the kernel shows of it.
-    pub fn of_process(process: &Process) -> Option<Self> {
-        let program = process.argv.first().map_or("", |a| file_name(a));
-        if let Some(harness) = Self::of_program(&process.name).or_else(|| Self::of_program(program)) {
+    /// The harness a process is, by what the kernel shows of it. Its arguments are read only where its name does not tell.
+    pub fn of_process(process: &Process, processes: &dyn Processes) -> Option<Self> {
+        if let Some(harness) = Self::of_program(&process.name) {
+            return Some(harness);
+        }
+        let arguments = processes.arguments(process.pid);
+        let program = arguments.first().map_or("", |a| file_name(a));
+        if let Some(harness) = Self::of_program(program) {
             return Some(harness);
         }
         if !INTERPRETERS.contains(&program) && !INTERPRETERS.contains(&process.name.as_str()) {
             return None;
         }
-        let script = process.argv.iter().skip(1).find(|a| !a.starts_with('-'))?;
+        let script = arguments.iter().skip(1).find(|a| !a.starts_with('-'))?;
         // `sh -c text`, `bash -lc text` and `node -e text` run no file; what looks like one is a command line.
         let runs_text = |flag: &String| !flag.starts_with("--") && flag.contains(['c', 'e']);
-        if process.argv.iter().skip(1).take_while(|a| *a != script).any(runs_text) {
+        if arguments.iter().skip(1).take_while(|a| *a != script).any(runs_text) {
             return None;
         }
         Self::of_program(file_name(script)).or_else(|| Self::of_package(script))
@@ -123,14 +127,24 @@ fn file_name(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn process(name: &str, argv: &[&str]) -> Process {
-        Process {
-            pid: 10,
-            parent: 1,
-            session: 1,
-            started_at: "1".into(),
-            name: name.into(),
-            argv: argv.iter().map(|a| (*a).to_owned()).collect(),
+    /// Every process was started with these.
+    struct StartedWith<'a>(&'a [&'a str]);
+
+    impl Processes for StartedWith<'_> {
+        fn get(&self, _pid: u32) -> Option<Process> {
+            None
+        }
+
+        fn arguments(&self, _pid: u32) -> Vec<String> {
+            self.0.iter().map(|a| (*a).to_owned()).collect()
+        }
+
+        fn host_id(&self) -> String {
+            String::new()
+        }
+
+        fn open(&self, _pid: u32) -> std::io::Result<crate::liveness::Exit> {
+            Err(std::io::ErrorKind::NotFound.into())
         }
     }
 
@@ -153,8 +167,10 @@ mod tests {
             ("node", &["node", "server.js"], None),
             ("node", &["node"], None),
         ];
-        for (name, argv, expected) in cases {
-            assert_eq!(Harness::of_process(&process(name, argv)), *expected, "{name} {argv:?}");
+        for (name, arguments, expected) in cases {
+            let process = Process { pid: 10, parent: 1, session: 1, started_at: "1".into(), name: (*name).into() };
+            let found = Harness::of_process(&process, &StartedWith(arguments));
+            assert_eq!(found, *expected, "{name} {arguments:?}");
         }
     }
 

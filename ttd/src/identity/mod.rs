@@ -1,6 +1,6 @@
 //! Who is calling. The kernel names the process, the client reports a few variables, and this module decides.
 //!
-//! Pure: `(caller, processes) -> identity`, with every step of the derivation kept for `tt whoami --explain`.
+//! Pure: `(caller, processes) -> identity`, and every step of that for `tt whoami --explain`.
 
 mod harness;
 
@@ -24,28 +24,22 @@ pub struct Caller<'a> {
     pub signals: &'a Signals,
 }
 
-/// An identity and how it came about.
-#[derive(Debug, Clone)]
-pub struct Derived {
-    pub identity: Identity,
-    pub steps: Vec<Step>,
+/// Derives the identity of a caller.
+pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Identity, Error> {
+    Derivation { caller, processes, steps: Vec::new() }.run()
 }
 
-/// Derives the identity of a caller.
-pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Derived, Error> {
-    let lineage = caller.pid.map(|pid| processes.lineage(pid)).unwrap_or_default();
-    // The caller itself is `tt`; what it runs under starts above it.
-    let ancestors = lineage.get(1..).unwrap_or_default();
-    let mut derivation = Derivation { caller, processes, lineage: &lineage, ancestors, steps: Vec::new() };
-    let identity = derivation.run()?;
-    Ok(Derived { identity, steps: derivation.steps })
+/// Every step of the derivation, for `tt whoami --explain`.
+pub fn explain(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Vec<Step>, Error> {
+    let mut derivation = Derivation { caller, processes, steps: Vec::new() };
+    derivation.explain_lineage();
+    derivation.run()?;
+    Ok(derivation.steps)
 }
 
 struct Derivation<'a> {
     caller: &'a Caller<'a>,
     processes: &'a dyn Processes,
-    lineage: &'a [Process],
-    ancestors: &'a [Process],
     steps: Vec<Step>,
 }
 
@@ -54,8 +48,16 @@ impl Derivation<'_> {
         self.steps.push(Step { rule: rule.to_owned(), finding: finding.into() });
     }
 
+    /// The caller, which is `tt`, and what it runs under. Looked up no further than somebody asks: each costs a read.
+    fn lineage(&self) -> impl Iterator<Item = Process> {
+        self.caller.pid.into_iter().flat_map(|pid| self.processes.lineage(pid))
+    }
+
+    fn ancestors(&self) -> impl Iterator<Item = Process> {
+        self.lineage().skip(1)
+    }
+
     fn run(&mut self) -> Result<Identity, Error> {
-        self.explain_lineage();
         if let Some(text) = self.caller.signals.var("TT_HARNESS_AGENT_ID") {
             let agent_id = AgentId::parse(text)?;
             self.step("TT_HARNESS_AGENT_ID", format!("set: the id is exactly {agent_id}"));
@@ -66,7 +68,9 @@ impl Derivation<'_> {
             return Ok(self.agent(harness, found_by));
         }
         if self.caller.signals.var("TT_HARNESS_EXPORT").is_some_and(|v| v != "0") {
-            if let Some(harness) = self.ancestors.iter().find_map(Harness::of_process) {
+            let known = |process: Process| Harness::of_process(&process, self.processes);
+            let harness = self.ancestors().find_map(known);
+            if let Some(harness) = harness {
                 self.step("TT_HARNESS_EXPORT", format!("set, and {} is among the ancestors", harness.name()));
                 return Ok(self.agent(harness, FoundBy::Ancestry));
             }
@@ -78,7 +82,7 @@ impl Derivation<'_> {
     }
 
     fn explain_lineage(&mut self) {
-        let chain: Vec<String> = self.lineage.iter().map(|p| format!("{} ({})", p.name, p.pid)).collect();
+        let chain: Vec<String> = self.lineage().map(|p| format!("{} ({})", p.name, p.pid)).collect();
         match self.caller.pid {
             None => self.step("process", "the kernel shows no pid: the caller is in another pid namespace"),
             Some(pid) if chain.is_empty() => self.step("process", format!("pid {pid} cannot be looked up")),
@@ -98,17 +102,17 @@ impl Derivation<'_> {
         }
         // A session that came without a client's name: a hook was told it. Its environment is the harness's own, which may
         // be that of another harness's shell, so what runs above it counts more.
-        let above = |process: &Process| Harness::ALL.into_iter().find(|harness| harness.is(process, signals));
-        if signals.session_id.is_some()
-            && let Some(harness) = self.ancestors.iter().find_map(above)
-        {
+        let above = |process: Process| Harness::ALL.into_iter().find(|harness| self.is(*harness, &process));
+        let hook = signals.session_id.as_ref().and_then(|_| self.ancestors().find_map(above));
+        if let Some(harness) = hook {
             self.step("hook", format!("a session came with the call, and {} is the nearest above", harness.name()));
             return Some((harness, FoundBy::Ancestry));
         }
         let named: Vec<Harness> = Harness::ALL.into_iter().filter(|h| h.signal(signals).is_some()).collect();
-        let nearest =
-            self.ancestors.iter().find_map(|process| named.iter().find(|harness| harness.is(process, signals)));
-        match nearest.or(named.first()).copied() {
+        let of_these = |process: Process| named.iter().copied().find(|harness| self.is(*harness, &process));
+        // Where there is but one there is nothing to look for.
+        let nearest = if named.len() > 1 { self.ancestors().find_map(of_these) } else { None };
+        match nearest.or(named.first().copied()) {
             Some(harness) => {
                 let variable = harness.signal(signals).unwrap_or_default();
                 let others = if named.len() > 1 { "; others are set too, but it is the nearest" } else { "" };
@@ -149,7 +153,8 @@ impl Derivation<'_> {
     /// shells get the same id; else the terminal; else the parent.
     fn without_session(&mut self, harness: Harness) -> (String, Option<Anchor>) {
         let signals = self.caller.signals;
-        if let Some(process) = self.ancestors.iter().rev().find(|p| harness.is(p, signals)) {
+        let outermost = self.ancestors().filter(|p| self.is(harness, p)).last();
+        if let Some(process) = &outermost {
             self.step("session", format!("no session id; the outermost {} is pid {}", harness.name(), process.pid));
             return (process_key(process), Some(self.processes.anchor(process)));
         }
@@ -157,7 +162,8 @@ impl Derivation<'_> {
             self.step("session", format!("no session id and no {} above; terminal {name}={value}", harness.name()));
             return (format!("{name}={value}"), None);
         }
-        if let Some(parent) = self.ancestors.first() {
+        let parent = self.ancestors().next();
+        if let Some(parent) = &parent {
             self.step("session", format!("no session id, process or terminal; the parent is pid {}", parent.pid));
             return (process_key(parent), Some(self.processes.anchor(parent)));
         }
@@ -168,10 +174,13 @@ impl Derivation<'_> {
     /// The outermost process of the nearest unbroken run of this harness: a launcher and what it started are one, a
     /// session started from inside another session's shell is its own.
     fn nearest_run(&self, harness: Harness) -> Option<Anchor> {
-        let is = |p: &&Process| harness.is(p, self.caller.signals);
-        let from = self.ancestors.iter().position(|p| is(&p))?;
-        let process = self.ancestors[from..].iter().take_while(is).last()?;
-        Some(self.processes.anchor(process))
+        let is = |p: &Process| self.is(harness, p);
+        let process = self.ancestors().skip_while(|p| !is(p)).take_while(is).last()?;
+        Some(self.processes.anchor(&process))
+    }
+
+    fn is(&self, harness: Harness, process: &Process) -> bool {
+        harness.is(process, self.caller.signals, self.processes)
     }
 
     fn overridden(&mut self, agent_id: AgentId) -> Identity {
@@ -210,7 +219,7 @@ impl Derivation<'_> {
 
     /// The shell that leads the caller's session. A caller that leads its own session has no shell to outlive it.
     fn session_leader(&self) -> Option<Anchor> {
-        let caller = self.lineage.first()?;
+        let caller = self.lineage().next()?;
         if caller.session == caller.pid {
             return None;
         }
@@ -237,11 +246,15 @@ mod tests {
 
     /// A made-up process table.
     #[derive(Default)]
-    struct Table(BTreeMap<u32, Process>);
+    struct Table(BTreeMap<u32, (Process, Vec<String>)>);
 
     impl Processes for Table {
         fn get(&self, pid: u32) -> Option<Process> {
-            self.0.get(&pid).cloned()
+            self.0.get(&pid).map(|(process, _)| process.clone())
+        }
+
+        fn arguments(&self, pid: u32) -> Vec<String> {
+            self.0.get(&pid).map(|(_, arguments)| arguments.clone()).unwrap_or_default()
         }
 
         fn host_id(&self) -> String {
@@ -258,11 +271,11 @@ mod tests {
         let mut table = Table::default();
         for (i, name) in names.iter().enumerate() {
             let pid = 100 + i as u32;
-            let argv = name.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            let arguments: Vec<String> = name.split(' ').map(str::to_owned).collect();
             let parent = if i == 0 { 0 } else { pid - 1 };
-            let short = argv[0].rsplit('/').next().unwrap_or_default().to_owned();
-            let process = Process { pid, parent, session: 100, started_at: format!("t{pid}"), name: short, argv };
-            table.0.insert(pid, process);
+            let short = arguments[0].rsplit('/').next().unwrap_or_default().to_owned();
+            let process = Process { pid, parent, session: 100, started_at: format!("t{pid}"), name: short };
+            table.0.insert(pid, (process, arguments));
         }
         (table, 99 + names.len() as u32)
     }
@@ -274,7 +287,7 @@ mod tests {
 
     fn who(names: &[&str], signals: &Signals) -> Identity {
         let (table, pid) = chain(names);
-        derive(&Caller { pid: Some(pid), user: "alice", signals }, &table).unwrap().identity
+        derive(&Caller { pid: Some(pid), user: "alice", signals }, &table).unwrap()
     }
 
     #[test]
@@ -401,9 +414,9 @@ mod tests {
         let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")]);
         let table = Table::default();
         for pid in [None, Some(4711)] {
-            let derived = derive(&Caller { pid, user: "alice", signals: &env }, &table).unwrap();
-            assert_eq!(derived.identity.anchor, None);
-            assert_eq!(derived.identity.agent_id, who(&["claude", "tt"], &env).agent_id);
+            let identity = derive(&Caller { pid, user: "alice", signals: &env }, &table).unwrap();
+            assert_eq!(identity.anchor, None);
+            assert_eq!(identity.agent_id, who(&["claude", "tt"], &env).agent_id);
         }
     }
 }

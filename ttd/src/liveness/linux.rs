@@ -30,24 +30,14 @@ fn no_such_process(e: io::Error) -> io::Error {
 
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
-    let mut process = without_arguments(pid, boot_id)?;
-    let cmdline = read(&format!("/proc/{pid}/cmdline"))?;
-    process.argv = cmdline
-        .split(|byte| *byte == 0)
-        .filter(|arg| !arg.is_empty())
-        .map(|arg| String::from_utf8_lossy(arg).into_owned())
-        .collect();
-    Some(process)
-}
-
-/// Arguments live in the memory of the process, and one in trouble can keep whoever asks for them waiting. This does not ask.
-pub(super) fn started_at(pid: u32, boot_id: &str) -> Option<String> {
-    without_arguments(pid, boot_id).map(|process| process.started_at)
-}
-
-fn without_arguments(pid: u32, boot_id: &str) -> Option<Process> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     parse_stat(pid, std::str::from_utf8(&stat).ok()?, boot_id)
+}
+
+pub(super) fn arguments(pid: u32) -> Vec<String> {
+    let cmdline = read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = cmdline.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// Reads a file of `/proc`. They say that they are empty, and whoever believes it reads them a few bytes at a time; every
@@ -87,7 +77,6 @@ fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<Process> {
         // Ticks since boot repeat after a reboot; the boot id tells them apart.
         started_at: format!("{}@{boot_id}", number(22)?),
         name: name.to_owned(),
-        argv: Vec::new(),
     })
 }
 

@@ -40,10 +40,6 @@ pub(super) fn open(pid: u32) -> io::Result<Exit> {
     Ok(Box::pin(async move { queue.readable().await.map(|_| ()) }))
 }
 
-pub(super) fn started_at(pid: u32, boot_id: &str) -> Option<String> {
-    process(pid, boot_id).map(|process| process.started_at)
-}
-
 /// Reads one process. A zombie counts as gone: it will never act again.
 pub(super) fn process(pid: u32, _boot_id: &str) -> Option<Process> {
     let raw = i32::try_from(pid).ok()?;
@@ -58,7 +54,6 @@ pub(super) fn process(pid: u32, _boot_id: &str) -> Option<Process> {
         session,
         started_at: format!("{}.{:06}", info.pbi_start_tvsec, info.pbi_start_tvusec),
         name: text(&info.pbi_comm),
-        argv: arguments(raw).unwrap_or_default(),
     })
 }
 
@@ -72,8 +67,12 @@ fn bsd_info(pid: i32) -> Option<libc::proc_bsdinfo> {
     }
 }
 
+pub(super) fn arguments(pid: u32) -> Vec<String> {
+    i32::try_from(pid).ok().and_then(read_arguments).unwrap_or_default()
+}
+
 /// `KERN_PROCARGS2`: the count, the program's path, padding, then the arguments, each closed by NUL.
-fn arguments(pid: i32) -> Option<Vec<String>> {
+fn read_arguments(pid: i32) -> Option<Vec<String>> {
     let mut name = [libc::CTL_KERN, libc::KERN_PROCARGS2, pid];
     let mut buffer = vec![0_u8; 64 * 1024];
     let mut length = buffer.len();

@@ -35,12 +35,15 @@ pub struct Process {
     pub started_at: String,
     /// The kernel's short name.
     pub name: String,
-    pub argv: Vec<String>,
 }
 
 /// Where processes are looked up. The machine's own table, or a made-up one in tests.
 pub trait Processes: Send + Sync {
     fn get(&self, pid: u32) -> Option<Process>;
+
+    /// What a process was started with; nothing where that cannot be read. It lives in the memory of the process, and one in
+    /// trouble can keep whoever asks waiting.
+    fn arguments(&self, pid: u32) -> Vec<String>;
 
     /// When a process began, which is all that says whether it is the same one.
     fn started_at(&self, pid: u32) -> Option<String> {
@@ -53,16 +56,10 @@ pub trait Processes: Send + Sync {
     /// `NotFound` when there is no such process. Called inside the runtime.
     fn open(&self, pid: u32) -> io::Result<Exit>;
 
-    /// The process and everything above it, nearest first.
-    fn lineage(&self, pid: u32) -> Vec<Process> {
-        let mut chain: Vec<Process> = Vec::new();
-        let mut next = pid;
-        while next > 0 && chain.len() < MAX_ANCESTORS {
-            let Some(process) = self.get(next) else { break };
-            next = process.parent;
-            chain.push(process);
-        }
-        chain
+    /// The process and everything above it, nearest first, each looked up when it is its turn.
+    fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
+        let above = |process: &Process| self.get(process.parent).filter(|_| process.parent > 0);
+        Box::new(std::iter::successors(self.get(pid), above).take(MAX_ANCESTORS))
     }
 
     fn anchor(&self, process: &Process) -> Anchor {
@@ -102,8 +99,8 @@ impl Processes for Kernel {
         platform::process(pid, &self.boot_id)
     }
 
-    fn started_at(&self, pid: u32) -> Option<String> {
-        platform::started_at(pid, &self.boot_id)
+    fn arguments(&self, pid: u32) -> Vec<String> {
+        platform::arguments(pid)
     }
 
     fn host_id(&self) -> String {
@@ -124,14 +121,16 @@ mod tests {
         let kernel = Kernel::new();
         let me = kernel.get(std::process::id()).unwrap();
         assert_eq!(me.parent, nix::unistd::getppid().as_raw() as u32);
-        assert!(!me.started_at.is_empty() && !me.argv.is_empty() && !me.name.is_empty());
-        assert_eq!(kernel.started_at(std::process::id()).as_ref(), Some(&me.started_at));
+        assert!(!me.started_at.is_empty() && !me.name.is_empty());
+        let arguments = std::env::args().collect::<Vec<_>>();
+        assert_eq!(kernel.arguments(std::process::id()), arguments);
         assert_eq!(kernel.get(std::process::id()), Some(me));
     }
 
     #[test]
     fn the_lineage_starts_with_the_process_and_ends_at_the_top() {
-        let lineage = Kernel::new().lineage(std::process::id());
+        let kernel = Kernel::new();
+        let lineage: Vec<Process> = kernel.lineage(std::process::id()).collect();
         assert_eq!(lineage[0].pid, std::process::id());
         for pair in lineage.windows(2) {
             assert_eq!(pair[0].parent, pair[1].pid);

@@ -14,11 +14,10 @@ use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tt_proto::hello::Identity;
-use tt_proto::{Error, ErrorCode};
+use tt_proto::hello::{Identity, Signals};
+use tt_proto::{Error, ErrorCode, RoomId};
 
 use crate::hub::{Owner, TakenMessages};
-use crate::identity::Derived;
 use crate::lifecycle::idle::{Activity, Busy};
 
 /// More connections than this, and the one that has been idle longest is closed to make room.
@@ -53,9 +52,13 @@ pub struct Connection {
 /// Who is at the other end, for as long as the connection lasts.
 #[derive(Debug, Clone)]
 pub struct Session {
-    pub derived: Derived,
+    pub identity: Identity,
+    /// What the identity was derived from, besides processes.
+    pub signals: Signals,
     /// The client's working directory, which relative paths start from.
     pub cwd: Option<PathBuf>,
+    /// The room it stands in, or why there is none to speak of.
+    pub here: Result<RoomId, Error>,
 }
 
 /// A call under way on a connection.
@@ -76,9 +79,16 @@ impl Call {
         Ok(Self { connection, _busy: busy })
     }
 
+    /// The same for a call about a room, and that room's id.
+    pub fn about(extensions: &Extensions, room_id: RoomId) -> Result<(Self, RoomId), Error> {
+        let call = Self::of(extensions)?;
+        let room_id = if room_id.as_str() == RoomId::HERE { call.session()?.here.clone()? } else { room_id };
+        Ok((call, room_id))
+    }
+
     /// Who is calling.
     pub fn identity(&self) -> Result<&Identity, Error> {
-        self.session().map(|session| &session.derived.identity)
+        self.session().map(|session| &session.identity)
     }
 
     /// Resolves when the other end is gone. The server lets a call run to its end all the same.

@@ -10,8 +10,9 @@ use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
 use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
 use tt_proto::{Error, ErrorCode, PROTOCOL};
 
-use super::{Call, Session, Shared, blocking, room_of};
-use crate::identity::{Caller, derive};
+use super::{Call, Session, Shared, blocking};
+use crate::identity::{self, Caller};
+use crate::place::Place;
 
 pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
 
@@ -24,47 +25,59 @@ impl DaemonApiServer for DaemonMethods {
         // Where blocking is allowed, both at once: a process in trouble, or a disk, can keep whoever looks at it waiting.
         let (pid, signals) = (call.connection.pid, hello.signals.clone());
         let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
-        let derive = move || derive(&Caller { pid, user: &user, signals: &signals }, processes.as_ref());
-        let (derived, room) = match &hello.context_path {
+        let derive = move || identity::derive(&Caller { pid, user: &user, signals: &signals }, processes.as_ref());
+        let (identity, room_id) = match &hello.context_path {
             Some(path) => {
-                let look = shared.look_around(hello.cwd.as_deref().map(Path::new), path).await?;
+                let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |place| place).await?;
                 let both = move || Ok((derive()?, look()?));
-                let find = |(derived, place), connection: &_| Ok((derived, room_of(&place, connection)?));
+                let find = |(identity, place): (_, Place), connection: &_| Ok((identity, place.room(connection)?));
                 shared.rooms.store().read_after(both, find).await?
             }
             None => (blocking(derive).await?, None),
         };
         // An identity is for the life of a connection: a second hello may repeat it but never change it.
-        let session = || Session { derived: derived.clone(), cwd: hello.cwd.as_ref().map(Into::into) };
-        let bound = &call.connection.session.get_or_init(session).derived;
-        if bound.identity.agent_id != derived.identity.agent_id {
+        let session = || Session {
+            identity: identity.clone(),
+            signals: hello.signals.clone(),
+            cwd: hello.cwd.as_ref().map(Into::into),
+            here: room_id.clone().ok_or_else(|| nowhere(hello.context_path.as_deref())),
+        };
+        let bound = &call.connection.session.get_or_init(session).identity;
+        if bound.agent_id != identity.agent_id {
             return Err(Error::new(ErrorCode::InvalidInput, "this connection already belongs to another identity")
                 .hint("open a new connection for another identity")
-                .detail("agent_id", bound.identity.agent_id.as_str()));
+                .detail("agent_id", bound.agent_id.as_str()));
         }
         if hello.context_path.is_some() {
-            shared.rooms.seen(&bound.identity.agent_id);
+            shared.rooms.seen(&bound.agent_id);
         }
-        tracing::debug!(agent_id = %bound.identity.agent_id, pid = call.connection.pid, version = hello.version, "hello");
+        tracing::debug!(agent_id = %bound.agent_id, pid = call.connection.pid, version = hello.version, "hello");
         Ok(Welcome {
             protocol: PROTOCOL,
             min_protocol: shared.options.min_protocol,
             version: shared.options.version.clone(),
             capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
-            identity: bound.identity.clone(),
+            identity: bound.clone(),
             pid: std::process::id(),
             supervised: shared.options.supervised,
             program: shared.program.clone(),
             log: shared.options.paths.log().display().to_string(),
-            room,
+            room_id,
         })
     }
 
     async fn whoami(&self, extensions: &Extensions, explain: Option<bool>) -> Result<Whoami, Error> {
         let call = Call::of(extensions)?;
-        let derived = &call.session()?.derived;
-        let explanation = if explain.unwrap_or(false) { derived.steps.clone() } else { Vec::new() };
-        Ok(Whoami { identity: derived.identity.clone(), explanation })
+        let session = call.session()?;
+        let explanation = if explain.unwrap_or(false) {
+            let (pid, signals) = (call.connection.pid, session.signals.clone());
+            let (user, processes) = (self.0.user.clone(), self.0.options.processes.clone());
+            blocking(move || identity::explain(&Caller { pid, user: &user, signals: &signals }, processes.as_ref()))
+                .await?
+        } else {
+            Vec::new()
+        };
+        Ok(Whoami { identity: session.identity.clone(), explanation })
     }
 
     async fn daemon_status(&self, extensions: &Extensions) -> Result<DaemonStatus, Error> {
@@ -97,6 +110,17 @@ impl DaemonApiServer for DaemonMethods {
         self.0.stop.send_replace(true);
         Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
     }
+}
+
+/// Why a connection stands in no room.
+fn nowhere(context_path: Option<&str>) -> Error {
+    let Some(path) = context_path else {
+        return Error::new(ErrorCode::InvalidInput, "this connection said hello without a context_path")
+            .hint("name the room by its id");
+    };
+    Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
+        .hint("join it: tt join")
+        .detail("path", path)
 }
 
 /// A client may speak any protocol number this daemon serves. What it may do about another is for it to decide, so the

@@ -42,7 +42,7 @@ impl EventApiServer for EventMethods {
         from_agent_id: Option<AgentId>,
         target_agent_id: Option<String>,
     ) -> Result<Events, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let filter = EventFilter { event_type, from_agent_id, target_agent_id };
         let reader = self.reader(&call, room_id, &filter, "any")?;
         let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
@@ -60,7 +60,7 @@ impl EventApiServer for EventMethods {
         target_agent_id: Option<String>,
         max_wait_ms: Option<u64>,
     ) -> Result<Events, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let filter = EventFilter { event_type, from_agent_id, target_agent_id };
         let reader = self.reader(&call, room_id, &filter, "self")?;
         let mut stop = self.0.stop.subscribe();
@@ -111,7 +111,7 @@ impl EventApiServer for EventMethods {
     ) -> SubscriptionResult {
         let filter = EventFilter { event_type, from_agent_id, target_agent_id };
         let prepared = async {
-            let call = Call::of(extensions)?;
+            let (call, room_id) = Call::about(extensions, room_id)?;
             let reader = self.reader(&call, room_id, &filter, "self")?;
             let live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
             let (newest, _) = reader.head().await?;

@@ -39,7 +39,7 @@ impl MessageApiServer for MessageMethods {
         delivery_hint: Option<String>,
         idempotency_key: Option<String>,
     ) -> Result<Sent, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
         let agent = by.identity.agent_id.clone();
@@ -94,7 +94,7 @@ impl MessageApiServer for MessageMethods {
         limit: Option<usize>,
         max_wait_ms: Option<u64>,
     ) -> Result<Taken, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, None)?;
         let owner = (room_id.clone(), by.identity.agent_id.clone());
         let surface = known_surface(&surface)?;
@@ -135,7 +135,7 @@ impl MessageApiServer for MessageMethods {
         room_id: RoomId,
         event_seqs: Vec<i64>,
     ) -> Result<Returned, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let owner = (room_id, self.0.commander(&call, None)?.identity.agent_id.clone());
         Ok(Returned { returned: call.connection.give_back(&owner, &event_seqs) })
     }
@@ -149,7 +149,7 @@ impl MessageApiServer for MessageMethods {
         skipped: Option<Skipped>,
         from_agent_id: Option<AgentId>,
     ) -> Result<Confirmed, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let agent = call.identity()?.agent_id.clone();
         let surface = known_surface(&surface)?;
         let owner = (room_id.clone(), agent.clone());

@@ -26,14 +26,13 @@ use tokio::sync::{Semaphore, watch};
 use tower::Service;
 use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
-use tt_proto::room::RoomSummary;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
 
 use crate::hub::Owner;
 use crate::lifecycle::Options;
 use crate::lifecycle::idle::Activity;
-use crate::rooms::{Commander, PathFacts, Rooms};
-use crate::store;
+use crate::place::{self, Place};
+use crate::rooms::{Commander, Rooms};
 
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
@@ -118,28 +117,23 @@ impl Shared {
     }
 
     /// What to find out on the disk about a path the caller named. Run it where blocking is allowed.
-    async fn look_around(
+    async fn look_at<T>(
         &self,
         cwd: Option<&Path>,
         path: &str,
-    ) -> Result<impl FnOnce() -> Result<PathFacts, Error> + Send + 'static, Error> {
-        let (asked, home) = (PathFacts::asked(path, cwd)?, self.options.home.clone());
+        look: impl FnOnce(Place) -> T + Send + 'static,
+    ) -> Result<impl FnOnce() -> Result<T, Error> + Send + 'static, Error> {
+        let (asked, home) = (place::asked(path, cwd)?, self.options.home.clone());
         let stuck = || {
             let message = format!("{} was not looked at: other looks at the disk do not end", asked.display());
             Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
         };
-        let look = tokio::time::timeout(LOOK_PATIENCE, self.looks.clone().acquire_owned()).await;
-        let look = look.ok().and_then(Result::ok).ok_or_else(stuck)?;
+        let permit = tokio::time::timeout(LOOK_PATIENCE, self.looks.clone().acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or_else(stuck)?;
         Ok(move || {
-            let _look = look;
-            PathFacts::gather(&asked, home.as_deref())
+            let _permit = permit;
+            Place::find(&asked, home.as_deref()).map(look)
         })
-    }
-
-    /// The room a path belongs to, if there is one.
-    async fn room_at(&self, session: &Session, path: &str) -> Result<Option<RoomSummary>, Error> {
-        let look = self.look_around(session.cwd.as_deref(), path).await?;
-        self.rooms.store().read_after(look, |place, connection| room_of(&place, connection)).await
     }
 
     fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
@@ -161,12 +155,6 @@ impl Shared {
 async fn blocking<T: Send + 'static>(look: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
     let ended = tokio::task::spawn_blocking(look).await;
     ended.map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("a look failed inside the daemon: {e}")))?
-}
-
-/// The room at a place, if there is one.
-fn room_of(place: &PathFacts, connection: &rusqlite::Connection) -> Result<Option<RoomSummary>, Error> {
-    let path = place.resolve(connection, false).path;
-    Ok(store::rooms::list(connection, Some(&path))?.into_iter().next())
 }
 
 /// Resolves once the daemon is to stop.

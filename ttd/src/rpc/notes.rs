@@ -29,7 +29,7 @@ impl NoteApiServer for NoteMethods {
         turn_id: Option<i64>,
         idempotency_key: Option<String>,
     ) -> Result<NoteAdded, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let (agent, clock) = (by.identity.agent_id.clone(), self.0.rooms.clock().clone());
         let rule = move |room: &mut Room, _: &_, connection: &_| {
@@ -50,7 +50,7 @@ impl NoteApiServer for NoteMethods {
         include_resolved: Option<bool>,
         limit: Option<usize>,
     ) -> Result<Notes, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         self.0.rooms.seen(&call.identity()?.agent_id);
         let limit = limit.unwrap_or(PAGE).min(MAX_PAGE);
         let resolved = include_resolved.unwrap_or(false);
@@ -67,7 +67,7 @@ impl NoteApiServer for NoteMethods {
         note_id: NoteId,
         idempotency_key: Option<String>,
     ) -> Result<NoteResolved, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let (agent, clock) = (by.identity.agent_id.clone(), self.0.rooms.clock().clone());
         let rule = move |room: &mut Room, _: &_, connection: &_| {

@@ -11,6 +11,7 @@ use tt_proto::room::{Departure, Joined, Kicked, Left, MemberStatus, ResolvedMemb
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::{Call, Shared, blocking, view};
+use crate::place::{Place, Surroundings};
 use crate::stick::{Room, fairness, membership, names};
 use crate::store::{deliveries, events, rooms};
 
@@ -29,14 +30,14 @@ impl RoomApiServer for RoomMethods {
         let call = Call::of(extensions)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
-        let look = self.0.look_around(call.session()?.cwd.as_deref(), &context_path).await?;
-        let place = blocking(look).await?;
+        let look = self.0.look_at(call.session()?.cwd.as_deref(), &context_path, Surroundings::of).await?;
+        let around = blocking(look).await?;
         let clock = self.0.rooms.clock().clone();
         let agent_id = by.identity.agent_id.clone();
         let joined = self
             .0
             .rooms
-            .join(by, place, force_new.unwrap_or(false), display_name, move |resolution, room, _, connection| {
+            .join(by, around, force_new.unwrap_or(false), display_name, move |resolution, room, _, connection| {
                 Ok(Joined {
                     room_id: room.room_id.clone(),
                     canonical_path: room.canonical_path.clone(),
@@ -63,7 +64,7 @@ impl RoomApiServer for RoomMethods {
         room_id: RoomId,
         idempotency_key: Option<String>,
     ) -> Result<Left, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let agent = by.identity.agent_id.clone();
         let rule = move |room: &mut Room, _: &_, _: &_| Ok((membership::leave(room, &agent)?, None));
@@ -85,7 +86,7 @@ impl RoomApiServer for RoomMethods {
         reason: Option<String>,
         idempotency_key: Option<String>,
     ) -> Result<Kicked, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let (agent, target) = (by.identity.agent_id.clone(), target_agent_id.clone());
         let force = force.unwrap_or(false);
@@ -106,14 +107,21 @@ impl RoomApiServer for RoomMethods {
         let call = Call::of(extensions)?;
         self.0.rooms.seen(&call.identity()?.agent_id);
         let rooms = match context_path {
-            Some(path) => self.0.room_at(call.session()?, &path).await?.into_iter().collect(),
+            Some(path) => {
+                let look = self.0.look_at(call.session()?.cwd.as_deref(), &path, |place| place).await?;
+                let at = |place: Place, connection: &_| match place.room(connection)? {
+                    Some(room_id) => rooms::list(connection, Some(&room_id)),
+                    None => Ok(Vec::new()),
+                };
+                self.0.rooms.store().read_after(look, at).await?
+            }
             None => self.0.rooms.store().read(|connection| rooms::list(connection, None)).await?,
         };
         Ok(Rooms { rooms })
     }
 
     async fn get_room_state(&self, extensions: &Extensions, room_id: RoomId) -> Result<RoomState, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let viewer = call.identity()?.agent_id.clone();
         self.0.rooms.seen(&viewer);
         let clock = self.0.rooms.clock().clone();
@@ -143,7 +151,7 @@ impl RoomApiServer for RoomMethods {
         room_id: RoomId,
         name: String,
     ) -> Result<ResolvedMember, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         call.identity()?;
         let look = self.0.rooms.look(&room_id, move |room, _| {
             let member = names::resolve(room, &name)?;
@@ -159,7 +167,7 @@ impl RoomApiServer for RoomMethods {
         policy: PolicyOverrides,
         idempotency_key: Option<String>,
     ) -> Result<RoomPolicy, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let agent = by.identity.agent_id.clone();
         let rule = move |room: &mut Room, _: &_, connection: &_| {

@@ -29,7 +29,7 @@ impl StickApiServer for StickMethods {
         claim: Option<bool>,
         include_events: Option<bool>,
     ) -> Result<Wait, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let shared = &self.0;
         let (rooms, hub) = (&shared.rooms, shared.rooms.hub());
         let by = shared.commander(&call, None)?;
@@ -94,7 +94,7 @@ impl StickApiServer for StickMethods {
         lease_id: LeaseId,
         expected_turn_id: i64,
     ) -> Result<Heartbeat, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let rooms = &self.0.rooms;
         let by = self.0.commander(&call, None)?;
         let identity = by.identity.clone();
@@ -131,7 +131,7 @@ impl StickApiServer for StickMethods {
         handoff: Verbatim,
         idempotency_key: Option<String>,
     ) -> Result<Relinquished, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let agent = by.identity.agent_id.clone();
         let rule = move |room: &mut Room, moment: &_, _: &_| {
@@ -152,7 +152,7 @@ impl StickApiServer for StickMethods {
         handoff: Verbatim,
         idempotency_key: Option<String>,
     ) -> Result<Relinquished, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let agent = by.identity.agent_id.clone();
         let rule = move |room: &mut Room, moment: &_, _: &_| {
@@ -171,7 +171,7 @@ impl StickApiServer for StickMethods {
         operator_override: Option<bool>,
         idempotency_key: Option<String>,
     ) -> Result<TakenOver, Error> {
-        let call = Call::of(extensions)?;
+        let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, idempotency_key)?;
         let agent = by.identity.agent_id.clone();
         let operator = operator_override.unwrap_or(false);

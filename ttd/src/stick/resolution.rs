@@ -34,7 +34,7 @@ pub struct Resolution {
 /// of the workspace. `force_new` insists on the exact directory.
 pub fn resolve(dir: &Path, force_new: bool, world: &dyn World) -> Resolution {
     let workspace_root = workspace_root(dir, world);
-    let existing = dir.ancestors().take_while(|d| in_reach(d, dir, world)).find(|d| world.room_exists(d));
+    let existing = dir.ancestors().take_while(|d| in_reach(d, dir, world.home())).find(|d| world.room_exists(d));
     let found = |path: &Path, exists, warning| Resolution {
         path: path.to_owned(),
         exists,
@@ -56,12 +56,12 @@ pub fn resolve(dir: &Path, force_new: bool, world: &dyn World) -> Resolution {
 }
 
 /// The search goes up to below home; home, and what lies above it, counts only when that very directory was asked for.
-fn in_reach(candidate: &Path, asked: &Path, world: &dyn World) -> bool {
-    candidate == asked || world.home().is_none_or(|home| !home.starts_with(candidate))
+pub fn in_reach(candidate: &Path, asked: &Path, home: Option<&Path>) -> bool {
+    candidate == asked || home.is_none_or(|home| !home.starts_with(candidate))
 }
 
 fn workspace_root(dir: &Path, world: &dyn World) -> PathBuf {
-    let candidates = || dir.ancestors().take_while(|d| in_reach(d, dir, world));
+    let candidates = || dir.ancestors().take_while(|d| in_reach(d, dir, world.home()));
     let root = candidates().find(|d| world.is_git_top(d)).or_else(|| candidates().find(|d| world.has_marker(d)));
     root.unwrap_or(dir).to_owned()
 }

@@ -328,6 +328,18 @@ pub fn at_path(connection: &Connection, path: &Path) -> Result<Option<RoomId>, E
         .map_err(query_failed)
 }
 
+/// The first of these paths, deepest first, that has a room.
+pub fn deepest<'a>(connection: &Connection, paths: impl Iterator<Item = &'a Path>) -> Result<Option<RoomId>, Error> {
+    // One look at the database for all of them.
+    let looking = connection.unchecked_transaction().map_err(query_failed)?;
+    for path in paths {
+        if let Some(room_id) = at_path(&looking, path)? {
+            return Ok(Some(room_id));
+        }
+    }
+    Ok(None)
+}
+
 pub fn exists(connection: &Connection, room_id: &RoomId) -> Result<bool, Error> {
     connection
         .prepare_cached("SELECT EXISTS (SELECT 1 FROM path_rooms WHERE room_id = ?1)")
@@ -370,14 +382,14 @@ pub fn not_removed(connection: &Connection, room_id: &RoomId, agent: &AgentId) -
     }
 }
 
-/// All rooms, or the one at exactly this path.
-pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSummary>, Error> {
-    let only = if path.is_some() { "WHERE canonical_path = ?1" } else { "WHERE ?1 IS NULL" };
+/// All rooms, or only this one.
+pub fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSummary>, Error> {
+    let which = if only.is_some() { "WHERE room_id = ?1" } else { "WHERE ?1 IS NULL" };
     let mut statement = connection
         .prepare_cached(&format!(
             "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, {TOUCHED_AT},
                (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active')
-             FROM path_rooms r {only} ORDER BY canonical_path"
+             FROM path_rooms r {which} ORDER BY canonical_path"
         ))
         .map_err(query_failed)?;
     let summary = |row: &Row<'_>| {
@@ -392,8 +404,7 @@ pub fn list(connection: &Connection, path: Option<&Path>) -> Result<Vec<RoomSumm
             updated_at: time(row, 6)?.unwrap_or(Timestamp::from_millis(0)),
         })
     };
-    let path = path.map(|path| path.to_string_lossy().into_owned());
-    statement.query_map([path], summary).and_then(Iterator::collect).map_err(query_failed)
+    statement.query_map([only.map(RoomId::as_str)], summary).and_then(Iterator::collect).map_err(query_failed)
 }
 
 /// When something last happened in a room `r`. Its own row is written only when that changes, which a message does not.
