@@ -25,8 +25,12 @@ use connect::{Client, Rpc, Settings, Wire};
 use jsonrpsee::core::ClientError;
 use later::Later;
 use output::{Format, Output};
+use tokio::runtime::LocalOptions;
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
+
+/// Descriptors looked after at once; more are looked after one handful after the other.
+const EVENTS: usize = 32;
 
 /// Where the help lists what every command takes, apart from what is the command's own.
 const EVERYWHERE: &str = "Options of every command";
@@ -251,7 +255,11 @@ pub fn main() -> u8 {
         }
     }
     let context = Context { settings, format, hook: options.hook };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    // One that can only ever have this thread, and room for a handful of events: what it could do besides is linked and
+    // laid out for nothing in a program that makes one call.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_io_events_per_tick(EVENTS);
+    let runtime = match runtime.build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(e) => {
             let failure = Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string()));

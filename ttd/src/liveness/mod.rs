@@ -58,8 +58,13 @@ pub trait Processes: Send + Sync {
 
     /// The process and everything above it, nearest first, each looked up when it is its turn.
     fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
-        let above = |process: &Process| self.get(process.parent).filter(|_| process.parent > 0);
-        Box::new(std::iter::successors(self.get(pid), above).take(MAX_ANCESTORS))
+        let mut next = pid;
+        let lookup = move || {
+            let process = if next > 0 { self.get(next) } else { None }?;
+            next = process.parent;
+            Some(process)
+        };
+        Box::new(std::iter::from_fn(lookup).take(MAX_ANCESTORS))
     }
 
     fn anchor(&self, process: &Process) -> Anchor {
