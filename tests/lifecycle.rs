@@ -3,8 +3,10 @@
 //! `recovery.rs`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -305,8 +307,16 @@ async fn a_daemon_that_takes_its_time_is_busy_and_gets_no_rival() {
     assert_eq!(error.details["log"], home.paths().log().to_str().unwrap());
     // It does not even let us in: its queue is full.
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
-    let error = Client::connect(settings).await.unwrap_err();
+    let error = Client::connect(settings.clone()).await.unwrap_err();
     assert!(error.message.contains("did not answer"), "{error:?}");
+    // Nor is it asked anything for having a first call at hand.
+    let asked = std::cell::Cell::new(0);
+    let first = async |rpc: &Rpc| {
+        asked.set(asked.get() + 1);
+        rpc.whoami(None).await
+    };
+    let error = Client::connect_and(settings, first).await.unwrap_err();
+    assert!(error.message.contains("did not answer") && asked.get() == 0, "{error:?}, asked {}", asked.get());
     assert!(!home.paths().lock().exists(), "a second daemon was started");
 }
 
@@ -369,6 +379,49 @@ fn a_call_on_a_connection_that_was_cut_is_made_again_on_the_next_daemon() {
         assert_eq!(whoami.identity, client.welcome().identity);
         assert_ne!(client.welcome().pid, before);
     });
+}
+
+/// What the daemon of a first call answers before the connection is cut: so many pieces of it, and then so many bytes.
+fn cut_once(home: &Home, pieces: usize, bytes: usize) -> std::path::PathBuf {
+    let dir = home.path().join(format!("cut-{pieces}-{bytes}"));
+    std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+    let (socket, daemon) = (dir.join("sock"), home.paths().socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        for (count, client) in listener.incoming().enumerate() {
+            let (mut client, mut daemon) = (client.unwrap(), UnixStream::connect(&daemon).unwrap());
+            let (mut asking, mut asked) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut asking, &mut asked));
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65536];
+                for piece in 0.. {
+                    let Ok(length @ 1..) = daemon.read(&mut buffer) else { break };
+                    let last = count == 0 && piece == pieces;
+                    let shown = if last { bytes.min(length) } else { length };
+                    if client.write_all(&buffer[..shown]).is_err() || last {
+                        break;
+                    }
+                }
+                let _ = (client.shutdown(Shutdown::Both), daemon.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    socket
+}
+
+// 11
+#[test]
+fn a_first_call_that_is_cut_off_anywhere_is_carried_out_once() {
+    let home = home!();
+    home.run(&["join"]).ok();
+    let cuts = [(0, 0), (0, 40), (1, 0), (1, 40), (1, 200)];
+    for (sent, (pieces, bytes)) in cuts.into_iter().enumerate() {
+        let socket = cut_once(&home, pieces, bytes);
+        let mut send = home.tt(&["msg", "send", "room", "hello"]);
+        run::finish(send.env("TALKING_STICK_SOCKET", socket)).ok();
+        let log = home.run(&["--json", "events"]).ok().stdout;
+        assert_eq!(log.matches("message_sent").count(), sent + 1, "cut after {pieces} and {bytes}: {log}");
+    }
 }
 
 // 11

@@ -156,6 +156,19 @@ fn a_full_disk_is_a_typed_error_and_room_on_it_the_cure() {
     assert!(refused >= 3, "the disk was never full: {}", played.stdout);
 }
 
+/// Where no file may be as long as the log would be made ahead, the daemon lives and leaves what it found.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_may_not_grow_ahead_costs_neither_the_daemon_nor_the_room() {
+    let home = home!();
+    let script = "ulimit -f 900; \"$1\" join && \"$1\" msg send room one && \"$1\" msg send room two";
+    run::finish(home.command("bash").args(["-c", script, "bash"]).arg(home.tt_path())).ok();
+    assert_eq!(home.log().lines().filter(|line| line.contains(" ready ")).count(), 1, "{}", home.log());
+    assert!(home.log().contains("not made longer"), "{}", home.log());
+    let length = std::fs::metadata(home.paths().data_dir.join("rooms.sqlite-wal")).unwrap().len();
+    assert_eq!((length - 32) % (4096 + 24), 0, "nothing but frames in {length} bytes");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_stuck_while_starting_the_daemon_is_named_to_the_next() {
     let home = home!();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tt_client::connect::Client;
-use tt_proto::api::{MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::api::{DaemonApiClient, MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
@@ -74,6 +74,14 @@ fn here_is_the_room_the_greeting_named_and_nothing_else() {
         assert_eq!(refused(lost.rpc().get_room_state(here()).await).code, ErrorCode::RoomNotFound);
         let silent = Client::connect(at(None)).await.unwrap();
         assert_eq!(refused(silent.rpc().get_room_state(here()).await).code, ErrorCode::InvalidInput);
+        // Whoever says hello again, from elsewhere, is told and is then there.
+        let second = join(&scene, &outside, true).await.unwrap();
+        let mut hello = serde_json::json!({"protocol": tt_proto::PROTOCOL, "version": tt_proto::VERSION});
+        hello["signals"] = serde_json::to_value(&scene.settings("a").signals).unwrap();
+        hello["context_path"] = outside.to_str().unwrap().into();
+        let welcome = found.rpc().hello(serde_json::from_value(hello).unwrap()).await.unwrap();
+        assert_eq!(welcome.room_id.as_ref(), Some(&second.room_id));
+        assert_eq!(found.rpc().get_room_state(here()).await.unwrap().room.room_id, second.room_id);
     });
 }
 

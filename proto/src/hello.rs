@@ -8,7 +8,8 @@ use crate::paths::Environment;
 use crate::{AgentId, RoomId};
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
-pub const CAPABILITIES: &[&str] = &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys"];
+pub const CAPABILITIES: &[&str] =
+    &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys", "here"];
 
 /// The variables that say which harness, session or terminal a caller runs in. Nothing else of the caller's
 /// environment leaves its process.

@@ -35,7 +35,7 @@ const EVENTS: usize = 32;
 /// Where the help lists what every command takes, apart from what is the command's own.
 const EVERYWHERE: &str = "Options of every command";
 
-/// The command line.
+// The command line. A description here would take the place of the one below.
 #[derive(Debug, Parser)]
 #[command(name = "tt")]
 struct Cli {
@@ -218,13 +218,17 @@ pub fn command_line() -> clap::Command {
     whole
 }
 
-/// Reads the command line. Where its first word is a command, that is the only one the parser is told of: whatever holds for
-/// every command would be written down for each.
+/// Reads the command line. Where nothing but our own flags stands before a command, that command is the only one the parser
+/// is told of: whatever holds for every command would be written down for each.
 fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let command = words.iter().skip(1).find_map(|word| word.to_str().filter(|word| !word.starts_with('-')));
+    let flag = |word: &&OsString| ["--json", "--text", "--no-autostart", "--hook"].iter().any(|flag| *word == flag);
+    let command = words.iter().skip(1).find(|word| !flag(word)).and_then(|word| word.to_str());
     let commands = Command::augment_subcommands(clap::Command::new("tt"));
     let mut line = match command.and_then(|command| commands.find_subcommand(command)) {
-        Some(command) => Options::augment_args(clap::Command::new("tt")).subcommand(command.clone()),
+        Some(command) => {
+            let line = Options::augment_args(clap::Command::new("tt"));
+            line.subcommand_required(true).subcommand(command.clone())
+        }
         None => Cli::command(),
     };
     let mut matches = line.try_get_matches_from_mut(words)?;
@@ -377,4 +381,69 @@ fn fail(format: Format, failure: &Failure, env: &Environment) -> u8 {
     };
     output::complain(format, error, env);
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_command_is_read_as_all_of_them_would_read_it() {
+        let lines = [
+            "msg send claude which one?",
+            "--json msg send claude hi",
+            "msg --json send claude hi --text",
+            "--text --text state",
+            "--json --text state",
+            "msg",
+            "msg --help",
+            "msg send --help",
+            "--help msg",
+            "-h state",
+            "help msg",
+            "help",
+            "--help",
+            "",
+            "--json",
+            "-- msg",
+            "mgs send",
+            "msg sned",
+            "--jsn msg send a b",
+            "msg send",
+            "msg send a b --no",
+            "takeover --help",
+            "takeover --reason x",
+            "assign",
+            "state --all extra more",
+            "wait --timeout never",
+            "install --help",
+            "--version",
+            "--version msg",
+            "state --version",
+            "-x state",
+            "--hook heartbeat",
+            "--no-autostart --hook --json try",
+        ];
+        for line in lines {
+            let words = || std::iter::once("tt").chain(line.split_ascii_whitespace()).map(OsString::from);
+            let all = Cli::try_parse_from(words());
+            match (parse(words().collect()), all) {
+                (Ok(one), Ok(all)) => assert_eq!(format!("{one:?}"), format!("{all:?}"), "{line}"),
+                (Err(one), Err(all)) => assert_eq!(one.to_string(), all.to_string(), "{line}"),
+                (one, all) => panic!("{line}: {one:?}, {all:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_command_takes_does_not_change_what_it_is_said_to_do() {
+        let (told, mut whole) = (Cli::command(), Cli::command());
+        whole.build();
+        let about = |command: &clap::Command| command.get_about().map(ToString::to_string);
+        assert!(about(&whole).is_some_and(|about| about.starts_with("Lets several")), "{:?}", about(&whole));
+        for command in told.get_subcommands() {
+            let built = whole.find_subcommand(command.get_name()).map(about);
+            assert_eq!(built, Some(about(command)), "{}", command.get_name());
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::output::{Format, Output, harmless};
 use crate::render::Names;
 use crate::{Context, Failure, render};
 
-/// Which workspace a command is about.
+// Which workspace a command is about. As a doc comment this would be taken for what the command does.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct PathArg {
     /// The workspace: any path in it [default: the current directory]
@@ -27,7 +27,7 @@ pub(crate) struct PathArg {
     dir: Option<PathBuf>,
 }
 
-/// The same for commands whose other words leave no room for a path.
+// The same for commands whose other words leave no room for a path.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct PathFlag {
     /// The workspace: any path in it [default: the current directory]

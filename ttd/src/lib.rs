@@ -121,11 +121,13 @@ fn run(started: Started) -> ExitCode {
     }
 }
 
-/// The signals that end the daemon. From `listen` on they are kept until somebody asks.
+/// The signals that end the daemon, kept from `listen` on until somebody asks; and one that must not, where a file may not
+/// grow: whoever writes to it is told by an error as well.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    _file_too_long: Signal,
 }
 
 impl Signals {
@@ -135,6 +137,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            _file_too_long: signal(SignalKind::from_raw(libc::SIGXFSZ))?,
         })
     }
 

@@ -106,7 +106,7 @@ impl Client {
         settings: Settings,
         first: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
     ) -> Result<(Self, Result<T, Error>), Error> {
-        if let Some(rpc) = rush(&settings) {
+        if let Some(rpc) = rush(&settings)? {
             let answer = tokio::time::timeout(settings.deadline, first(&rpc)).await.map_err(|_| busy(&settings))?;
             let answer = match answer {
                 Ok(answer) => Some(Ok(answer)),
@@ -178,10 +178,15 @@ impl Client {
 }
 
 /// Opens a connection whose greeting goes out with the first call, if that is as easy as it is nearly always.
-fn rush(settings: &Settings) -> Option<Rpc> {
-    is_private_dir(settings.paths.socket_dir()).ok()?;
-    let Opened::Stream(stream) = transport::open(&settings.paths.socket, settings.deadline) else { return None };
-    transport::speak_at_once(stream, settings.hello()).ok()
+fn rush(settings: &Settings) -> Result<Option<Rpc>, Error> {
+    is_private_dir(settings.paths.socket_dir())?;
+    match transport::open(&settings.paths.socket, settings.deadline) {
+        Opened::Stream(stream) => Ok(transport::speak_at_once(stream, settings.hello()).ok()),
+        Opened::Nobody => Ok(None),
+        // Waited for once is waited for enough.
+        Opened::Busy => Err(busy(settings)),
+        Opened::Failed(error) => Err(error),
+    }
 }
 
 /// Opens a connection that has said hello, whatever it takes.

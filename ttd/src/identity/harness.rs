@@ -74,9 +74,15 @@ impl Harness {
         Self::ALL.into_iter().find(|h| name.starts_with(h.name()))
     }
 
-    /// Whether a process is this harness: by its name, by the script it runs, or because the harness said so.
-    pub fn is(self, process: &Process, signals: &Signals, processes: &dyn Processes) -> bool {
-        self.pid(signals) == Some(process.pid) || Self::of_process(process, processes) == Some(self)
+    /// The one of these harnesses that a process is: because the harness said so, by its name, or by the script it runs.
+    pub fn among(
+        harnesses: &[Harness],
+        process: &Process,
+        signals: &Signals,
+        processes: &dyn Processes,
+    ) -> Option<Harness> {
+        let named = harnesses.iter().find(|harness| harness.pid(signals) == Some(process.pid)).copied();
+        named.or_else(|| Self::of_process(process, processes).filter(|harness| harnesses.contains(harness)))
     }
 
     /// The harness a process is, by what the kernel shows of it. Its arguments are read only where its name does not tell.

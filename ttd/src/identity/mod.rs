@@ -102,14 +102,14 @@ impl Derivation<'_> {
         }
         // A session that came without a client's name: a hook was told it. Its environment is the harness's own, which may
         // be that of another harness's shell, so what runs above it counts more.
-        let above = |process: Process| Harness::ALL.into_iter().find(|harness| self.is(*harness, &process));
+        let above = |process: Process| self.among(&Harness::ALL, &process);
         let hook = signals.session_id.as_ref().and_then(|_| self.ancestors().find_map(above));
         if let Some(harness) = hook {
             self.step("hook", format!("a session came with the call, and {} is the nearest above", harness.name()));
             return Some((harness, FoundBy::Ancestry));
         }
         let named: Vec<Harness> = Harness::ALL.into_iter().filter(|h| h.signal(signals).is_some()).collect();
-        let of_these = |process: Process| named.iter().copied().find(|harness| self.is(*harness, &process));
+        let of_these = |process: Process| self.among(&named, &process);
         // Where there is but one there is nothing to look for.
         let nearest = if named.len() > 1 { self.ancestors().find_map(of_these) } else { None };
         match nearest.or(named.first().copied()) {
@@ -179,8 +179,12 @@ impl Derivation<'_> {
         Some(self.processes.anchor(&process))
     }
 
+    fn among(&self, harnesses: &[Harness], process: &Process) -> Option<Harness> {
+        Harness::among(harnesses, process, self.caller.signals, self.processes)
+    }
+
     fn is(&self, harness: Harness, process: &Process) -> bool {
-        harness.is(process, self.caller.signals, self.processes)
+        self.among(&[harness], process).is_some()
     }
 
     fn overridden(&mut self, agent_id: AgentId) -> Identity {

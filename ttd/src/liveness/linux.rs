@@ -41,7 +41,7 @@ pub(super) fn arguments(pid: u32) -> Vec<String> {
 }
 
 /// Reads a file of `/proc`. They say that they are empty, and whoever believes it reads them a few bytes at a time; every
-/// connection reads a dozen of them.
+/// connection reads some of them.
 fn read(path: &str) -> Option<Vec<u8>> {
     let mut file = std::fs::File::open(path).ok()?;
     let mut bytes = vec![0; 4096];

@@ -57,8 +57,8 @@ pub struct Session {
     pub signals: Signals,
     /// The client's working directory, which relative paths start from.
     pub cwd: Option<PathBuf>,
-    /// The room it stands in, or why there is none to speak of.
-    pub here: Result<RoomId, Error>,
+    /// The room it said it stands in last, or why there is none to speak of.
+    pub here: Arc<Mutex<Result<RoomId, Error>>>,
 }
 
 /// A call under way on a connection.
@@ -82,8 +82,11 @@ impl Call {
     /// The same for a call about a room, and that room's id.
     pub fn about(extensions: &Extensions, room_id: RoomId) -> Result<(Self, RoomId), Error> {
         let call = Self::of(extensions)?;
-        let room_id = if room_id.as_str() == RoomId::HERE { call.session()?.here.clone()? } else { room_id };
-        Ok((call, room_id))
+        if room_id.as_str() != RoomId::HERE {
+            return Ok((call, room_id));
+        }
+        let here = call.session()?.here.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Ok((call, here))
     }
 
     /// Who is calling.

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
@@ -40,15 +40,18 @@ impl DaemonApiServer for DaemonMethods {
             identity: identity.clone(),
             signals: hello.signals.clone(),
             cwd: hello.cwd.as_ref().map(Into::into),
-            here: room_id.clone().ok_or_else(|| nowhere(hello.context_path.as_deref())),
+            here: Arc::new(Mutex::new(Err(nowhere(None)))),
         };
-        let bound = &call.connection.session.get_or_init(session).identity;
+        let session = call.connection.session.get_or_init(session);
+        let bound = &session.identity;
         if bound.agent_id != identity.agent_id {
             return Err(Error::new(ErrorCode::InvalidInput, "this connection already belongs to another identity")
                 .hint("open a new connection for another identity")
                 .detail("agent_id", bound.agent_id.as_str()));
         }
-        if hello.context_path.is_some() {
+        if let Some(path) = &hello.context_path {
+            let here = room_id.clone().ok_or_else(|| nowhere(Some(path)));
+            *session.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
             shared.rooms.seen(&bound.agent_id);
         }
         tracing::debug!(agent_id = %bound.agent_id, pid = call.connection.pid, version = hello.version, "hello");

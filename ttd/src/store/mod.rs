@@ -15,6 +15,7 @@ mod writer;
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 pub use tt_proto::filesystem::{Filesystem, filesystem};
@@ -23,6 +24,9 @@ use tt_proto::{Error, ErrorCode};
 
 use readers::Readers;
 use writer::Writer;
+
+/// How long another program that has the database locked is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The open database.
 #[derive(Debug)]
@@ -57,10 +61,10 @@ impl Store {
         drop(looking);
         let connection = Connection::open(file).map_err(unavailable(file))?;
         connection.set_prepared_statement_cache_capacity(128);
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(unavailable(file))?;
         connection
             .execute_batch(
-                "PRAGMA busy_timeout = 5000;
-                 PRAGMA journal_mode = WAL;
+                "PRAGMA journal_mode = WAL;
                  PRAGMA synchronous = FULL;
                  PRAGMA foreign_keys = ON;
                  PRAGMA temp_store = MEMORY;",
@@ -123,7 +127,7 @@ impl Store {
     /// The offset of the steady clock in this boot: what an earlier daemon wrote down, or this one's, written down now.
     pub fn steady_offset(file: &Path, boot_id: &str, offset: i64) -> Result<i64, Error> {
         let connection = Connection::open(file).map_err(unavailable(file))?;
-        connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(query_failed)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(query_failed)?;
         connection
             .execute("INSERT OR IGNORE INTO steady_clock (boot_id, offset_ms) VALUES (?1, ?2)", (boot_id, offset))
             .and_then(|_| connection.execute("DELETE FROM steady_clock WHERE boot_id <> ?1", [boot_id]))

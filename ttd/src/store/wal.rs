@@ -7,9 +7,12 @@ use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::hooks::Wal as Committed;
+
+use super::BUSY_TIMEOUT;
 
 /// Frames after which the log is folded in and begins anew: what SQLite does by itself, inside a commit.
 const FOLD_AT: u64 = 1000;
@@ -36,6 +39,7 @@ pub(super) struct Wal {
     /// None once it could not be made longer: SQLite does that too, only slower.
     file: Option<File>,
     length: u64,
+    frames: u64,
 }
 
 impl Wal {
@@ -43,43 +47,63 @@ impl Wal {
     pub(super) fn of(connection: &Connection) -> Self {
         connection.wal_hook(Some(committed));
         let file = connection.path().and_then(|path| OpenOptions::new().write(true).open(format!("{path}-wal")).ok());
-        let length = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |found| found.len());
-        Self { file, length }
+        let mut wal = Self { file, length: 0, frames: 0 };
+        wal.measure();
+        wal
+    }
+
+    fn measure(&mut self) {
+        self.length = self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |found| found.len());
     }
 
     /// Does what is due between two commits.
     pub(super) fn tend(&mut self, connection: &Connection) {
-        let frames = FRAMES.get();
-        if frames >= FOLD_AT {
+        let before = std::mem::replace(&mut self.frames, FRAMES.get());
+        if self.frames < before {
+            // It began anew, and another program may have cut it off before that.
+            self.measure();
+        }
+        if self.frames >= FOLD_AT {
             // What a reader still needs stays for the next time.
             if let Err(e) = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
                 tracing::warn!("checkpoint: {e}");
             }
-        } else if frames * FRAME + MARGIN > self.length {
+        } else if self.file.is_some() && self.frames * FRAME + MARGIN > self.length {
             self.lengthen(connection);
         }
     }
 
     fn lengthen(&mut self, connection: &Connection) {
         let Some(file) = &self.file else { return };
-        // Nobody else appends to the log while we hold its lock.
-        let lengthened = connection.execute_batch("BEGIN IMMEDIATE").map_err(io::Error::other).and_then(|()| {
-            let end = file.metadata()?.len();
-            file.write_all_at(&vec![0; STEP as usize], end)?;
-            file.sync_data()?;
-            Ok(end + STEP)
-        });
-        if !connection.is_autocommit() {
-            let _ = connection.execute_batch("ROLLBACK");
+        // Nobody else appends to the log while we hold its lock. Where another program has it, there is a next time.
+        let patience = connection.busy_timeout(Duration::ZERO);
+        let locked = patience.and_then(|()| connection.execute_batch("BEGIN IMMEDIATE")).is_ok();
+        let _ = connection.busy_timeout(BUSY_TIMEOUT);
+        if !locked {
+            return;
         }
-        match lengthened {
+        match grow(file) {
             Ok(length) => self.length = length,
             Err(e) => {
-                tracing::debug!("the write-ahead log is not made longer ahead: {e}");
+                tracing::info!("the write-ahead log is not made longer ahead: {e}");
                 self.file = None;
             }
         }
+        if let Err(e) = connection.execute_batch("ROLLBACK") {
+            tracing::error!("the write-ahead log stays locked: {e}");
+        }
     }
+}
+
+/// Makes the file a step longer, or leaves it as it was: what is left of a disk belongs to those who need it.
+fn grow(file: &File) -> io::Result<u64> {
+    let end = file.metadata()?.len();
+    let grown = file.write_all_at(&vec![0; STEP as usize], end).and_then(|()| file.sync_data());
+    if let Err(e) = grown {
+        file.set_len(end)?;
+        return Err(e);
+    }
+    Ok(end + STEP)
 }
 
 #[cfg(test)]
@@ -114,6 +138,29 @@ mod tests {
             }
         }
         assert!(std::fs::metadata(&log).unwrap().len() >= STEP, "nothing was made longer");
+    }
+
+    #[test]
+    fn a_lock_that_another_program_holds_is_waited_for_by_nobody_and_asked_for_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, log) = (dir.path().join("w"), dir.path().join("w-wal"));
+        let (connection, other) = (open(&file), open(&file));
+        let mut wal = Wal::of(&connection);
+        connection.execute("INSERT INTO t VALUES (1)", []).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        wal.tend(&connection);
+        assert!(std::fs::metadata(&log).unwrap().len() < STEP);
+        other.execute_batch("ROLLBACK").unwrap();
+        wal.tend(&connection);
+        assert!(std::fs::metadata(&log).unwrap().len() >= STEP);
+        // Whoever folds it in may cut it off as well.
+        other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        for n in 0..2 {
+            connection.execute("INSERT INTO t VALUES (?1)", [n]).unwrap();
+            wal.tend(&connection);
+        }
+        assert!(std::fs::metadata(&log).unwrap().len() >= STEP);
+        assert_eq!(count(&connection), 3);
     }
 
     #[test]
