@@ -46,9 +46,10 @@ pub(crate) async fn send_and_line(effort: Effort) -> Fallible<Vec<Row>> {
         }
     }
     let send = Row::times("tt-send", "tt msg send, whole process", &whole, Target::MostTimes(4.0));
+    let time = Row::times("tt-send-time", "the same, as a time", &whole, Target::Most(3_000.0));
     let line =
         Row::times("tt-line", "exec(tt msg send) to the line on tt msg recv --follow", &lines, Target::MostTimes(4.0));
-    Ok(vec![send.against("/bin/true p50", spawned.p50()), line.against("/bin/true p50", spawned.p50())])
+    Ok(vec![send.against("/bin/true p50", spawned.p50()), time, line.against("/bin/true p50", spawned.p50())])
 }
 
 /// No daemon and no database yet, to the end of the first `tt`.
