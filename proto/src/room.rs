@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::handoff::{Handoff, Verbatim};
 use crate::policy::Policy;
 use crate::turn::TakeoverReason;
-use crate::{AgentId, LeaseId, RoomId, Timestamp};
+use crate::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 
 /// What is stored of a room's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,4 +225,11 @@ pub struct RoomPolicy {
 pub struct ResolvedMember {
     pub agent_id: AgentId,
     pub display_name: String,
+}
+
+/// What is said of a path that belongs to no room.
+pub fn nobody_joined(path: &str) -> Error {
+    Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
+        .hint("join it: tt join")
+        .detail("path", path)
 }

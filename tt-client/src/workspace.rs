@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use jsonrpsee::core::ClientError;
 use tt_proto::api::{EventApiClient, RoomApiClient};
 use tt_proto::filter::OneOrMany;
-use tt_proto::room::{Joined, ResolvedMember, RoomState};
+use tt_proto::room::{Joined, ResolvedMember, RoomState, nobody_joined};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::connect::{Client, DEADLINE, Rpc, Wire};
@@ -71,7 +71,7 @@ pub(crate) struct Workspace {
 const NAMES: usize = 1000;
 
 /// A fresh key for one write, so that repeating it after a lost connection changes nothing. The moment, the process and a
-/// count make it the only one; asking for random numbers would take a short command longer than its own work.
+/// count make it the only one, without seeding a generator of random numbers in a program that makes one call.
 pub(crate) fn key() -> Option<String> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let (now, count) = (UNIX_EPOCH.elapsed().unwrap_or_default(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -183,13 +183,7 @@ impl Workspace {
 
 /// The room the daemon found where the client stands.
 fn room_of(client: &Client, path: &str) -> Result<RoomId, Failure> {
-    client.welcome().room_id.clone().ok_or_else(|| {
-        Failure::Refused(
-            Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
-                .hint("join it: tt join")
-                .detail("path", path),
-        )
-    })
+    client.welcome().room_id.clone().ok_or_else(|| Failure::Refused(nobody_joined(path)))
 }
 
 /// Joins the room a path belongs to.

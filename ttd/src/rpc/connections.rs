@@ -50,7 +50,7 @@ pub struct Connection {
 }
 
 /// Who is at the other end, for as long as the connection lasts.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Session {
     pub identity: Identity,
     /// What the identity was derived from, besides processes.
@@ -58,7 +58,7 @@ pub struct Session {
     /// The client's working directory, which relative paths start from.
     pub cwd: Option<PathBuf>,
     /// The room it said it stands in last, or why there is none to speak of.
-    pub here: Arc<Mutex<Result<RoomId, Error>>>,
+    pub here: Mutex<Result<RoomId, Error>>,
 }
 
 /// A call under way on a connection.

@@ -8,6 +8,7 @@ use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
 use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
 use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
+use tt_proto::room::nobody_joined;
 use tt_proto::{Error, ErrorCode, PROTOCOL};
 
 use super::{Call, Session, Shared, blocking};
@@ -40,7 +41,7 @@ impl DaemonApiServer for DaemonMethods {
             identity: identity.clone(),
             signals: hello.signals.clone(),
             cwd: hello.cwd.as_ref().map(Into::into),
-            here: Arc::new(Mutex::new(Err(nowhere(None)))),
+            here: Mutex::new(Err(nowhere())),
         };
         let session = call.connection.session.get_or_init(session);
         let bound = &session.identity;
@@ -50,7 +51,7 @@ impl DaemonApiServer for DaemonMethods {
                 .detail("agent_id", bound.agent_id.as_str()));
         }
         if let Some(path) = &hello.context_path {
-            let here = room_id.clone().ok_or_else(|| nowhere(Some(path)));
+            let here = room_id.clone().ok_or_else(|| nobody_joined(path));
             *session.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
             shared.rooms.seen(&bound.agent_id);
         }
@@ -115,15 +116,10 @@ impl DaemonApiServer for DaemonMethods {
     }
 }
 
-/// Why a connection stands in no room.
-fn nowhere(context_path: Option<&str>) -> Error {
-    let Some(path) = context_path else {
-        return Error::new(ErrorCode::InvalidInput, "this connection said hello without a context_path")
-            .hint("name the room by its id");
-    };
-    Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
-        .hint("join it: tt join")
-        .detail("path", path)
+/// Why a connection that named no path stands in no room.
+fn nowhere() -> Error {
+    Error::new(ErrorCode::InvalidInput, "this connection said hello without a context_path")
+        .hint("name the room by its id")
 }
 
 /// A client may speak any protocol number this daemon serves. What it may do about another is for it to decide, so the

@@ -1,7 +1,7 @@
 //! The write-ahead log as a file: larger than what is written to it, and folded into the database behind the answers.
 //!
-//! A commit that makes its file longer waits for the file system's journal as well as for the disk, half as long again. So
-//! the file is made longer, with zeros that no frame of the log is mistaken for, while nobody waits.
+//! A commit that makes its file longer waits for the file system's journal as well as for the disk. So the file is made
+//! longer, with zeros that no frame of the log is mistaken for, while nobody waits.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
