@@ -120,7 +120,8 @@ async fn measure(args: &Args) -> Fallible<bool> {
     group!(["fanout"], async { one(messages::fanout(effort).await) });
     group!(["turn"], async { one(turns::release_to_turn(effort).await) });
     group!(["killed"], async { one(turns::holder_killed(effort).await) });
-    group!(["tt-send", "tt-line"], processes::send_and_line(effort));
+    group!(["tt-send"], processes::whole_send(effort));
+    group!(["tt-line"], async { one(processes::line(effort).await) });
     group!(["cold"], async { one(processes::cold(effort).await) });
     group!(["idle"], memory::idle(effort));
     group!(["memory"], memory::resident(effort));

@@ -14,6 +14,7 @@ mod mcp;
 mod nearby;
 pub mod output;
 mod render;
+mod runtime;
 mod workspace;
 
 use std::ffi::OsString;
@@ -25,12 +26,8 @@ use connect::{Client, Rpc, Settings, Wire};
 use jsonrpsee::core::ClientError;
 use later::Later;
 use output::{Format, Output};
-use tokio::runtime::LocalOptions;
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
-
-/// Descriptors looked after at once; more are looked after one handful after the other.
-const EVENTS: usize = 32;
 
 /// Where the help lists what every command takes, apart from what is the command's own.
 const EVERYWHERE: &str = "Options of every command";
@@ -262,28 +259,31 @@ pub fn main() -> u8 {
         }
     }
     let context = Context { settings, format, hook: options.hook };
-    // One that can only ever have this thread, and room for a handful of events: what it could do besides is linked and
-    // laid out for nothing in a program that makes one call.
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().max_io_events_per_tick(EVENTS);
-    let runtime = match runtime.build_local(LocalOptions::default()) {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            let failure = Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string()));
-            return fail(context.output().format, &failure, &env);
+    let done = runtime::run(async {
+        if !command.goes_straight() {
+            runtime::in_a_runtime().await;
         }
-    };
-    let done = runtime.block_on(async {
         match run(&context, command).await {
             Err(Failure::Refused(e)) => Err(Failure::Refused(Box::pin(nearby::suggest(&context, e)).await)),
             done => done,
         }
     });
-    // The process ends here and takes everything with it; a thread may still be waiting for a lock, and nobody waits for that.
-    std::mem::forget(runtime);
-    match done {
+    let no_runtime = |e: std::io::Error| Err(Failure::Other(Error::new(ErrorCode::InvalidInput, e.to_string())));
+    match done.unwrap_or_else(no_runtime) {
         Ok(()) => 0,
         Err(failure) => fail(context.output().format, &failure, &env),
+    }
+}
+
+impl Command {
+    /// Whether it begins with `Workspace::find_and_call`, and so may be over before it needs a runtime.
+    fn goes_straight(&self) -> bool {
+        match self {
+            Self::Msg(Later(args)) => matches!(args, command::msg::Args::Send(_)),
+            Self::State(_) | Self::Status(_) | Self::Take(_) | Self::Heartbeat(_) | Self::Notes(_) => true,
+            Self::Release(_) | Self::Pass(_) => true,
+            _ => false,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::{DEADLINE, Rpc};
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
+use crate::later::Later;
 use crate::output::{Format, Style};
 use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
@@ -29,10 +30,10 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 pub(crate) enum Args {
     /// Say something to a member, or to everyone
     #[command(after_help = "Example:\n  tt msg send claude \"which constraint do you mean?\"")]
-    Send(SendArgs),
+    Send(Later<SendArgs>),
     /// Read what was said to you
     #[command(after_help = "Example:\n  tt msg recv --follow")]
-    Recv(RecvArgs),
+    Recv(Later<RecvArgs>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -81,8 +82,8 @@ pub(crate) struct RecvArgs {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     match args {
-        Args::Send(args) => Box::pin(send(context, args)).await,
-        Args::Recv(args) => Box::pin(recv(context, args)).await,
+        Args::Send(Later(args)) => Box::pin(send(context, args)).await,
+        Args::Recv(Later(args)) => Box::pin(recv(context, args)).await,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `tt status`: how the stick stands, in a word. With `--prompt` for a shell prompt, which it must never slow down.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,6 +11,7 @@ use tt_proto::room::{RoomState, StickState};
 use crate::connect::Settings;
 use crate::layout::columns;
 use crate::output::{Format, Output};
+use crate::runtime::in_a_runtime;
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, render};
 
@@ -93,7 +96,15 @@ async fn prompt(context: &Context, path: PathArg) -> Result<(), Failure> {
         let status = Status::of(&state, &workspace.client.welcome().identity.agent_id);
         Some(status.word(&state, &workspace.client.welcome().identity.agent_id))
     };
-    let word = tokio::time::timeout(PROMPT_DEADLINE, look).await.ok().flatten();
+    let mut look = pin!(look);
+    let word = match std::future::poll_fn(|context| Poll::Ready(look.as_mut().poll(context))).await {
+        Poll::Ready(word) => word,
+        // Not over at once: something is out of the ordinary.
+        Poll::Pending => {
+            in_a_runtime().await;
+            tokio::time::timeout(PROMPT_DEADLINE, look).await.ok().flatten()
+        }
+    };
     let Some(word) = word else { return Ok(()) };
     let icon = context.settings.env.get_str("TT_PROMPT_ICON").unwrap_or("⚑");
     let piece = format!("{icon}{word} ");

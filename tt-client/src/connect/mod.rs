@@ -21,6 +21,8 @@ pub use rpc::Rpc;
 pub use start::{Started, daemon_program, start};
 use transport::{Mute, Opened};
 
+use crate::runtime::in_a_runtime;
+
 /// No ordinary call takes longer than this on a daemon that works.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -107,15 +109,14 @@ impl Client {
         first: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
     ) -> Result<(Self, Result<T, Error>), Error> {
         if let Some(rpc) = rush(&settings)? {
-            let answer = tokio::time::timeout(settings.deadline, first(&rpc)).await.map_err(|_| busy(&settings))?;
-            let answer = match answer {
+            let answer = match rpc.within(settings.deadline, &first).await.ok_or_else(|| busy(&settings))? {
                 Ok(answer) => Some(Ok(answer)),
                 Err(ClientError::Call(refusal)) => Some(Err(Error::from(&refusal))),
                 Err(_) => None,
             };
             let stopping = |e: &Error| e.code == ErrorCode::DaemonUnreachable;
             let answer = answer.filter(|answer| !answer.as_ref().is_err_and(stopping));
-            let welcome = rpc.welcome().await.filter(|welcome| !replace::should_replace(&settings, welcome));
+            let welcome = rpc.welcome().filter(|welcome| !replace::should_replace(&settings, welcome));
             if let (Some(welcome), Some(answer)) = (welcome, answer) {
                 let settings = Settings { context_path: None, ..settings };
                 return Ok((Self { settings, rpc, welcome }, answer));
@@ -152,8 +153,7 @@ impl Client {
         let mut cut_since: Option<Instant> = None;
         loop {
             let asked = Instant::now();
-            let answer = tokio::time::timeout(deadline, call(&self.rpc)).await;
-            let cut = match answer.map_err(|_| busy(&self.settings))? {
+            let cut = match self.rpc.within(deadline, &call).await.ok_or_else(|| busy(&self.settings))? {
                 Ok(answer) => return Ok(answer),
                 // A daemon that is stopping says so; the next one takes the call.
                 Err(ClientError::Call(refusal)) => match Error::from(&refusal) {
@@ -171,6 +171,7 @@ impl Client {
             if cut_since.get_or_insert_with(Instant::now).elapsed() >= self.settings.deadline {
                 return Err(unreachable(&self.settings, &cut));
             }
+            in_a_runtime().await;
             tokio::time::sleep(GOING_AWAY).await;
             (self.rpc, self.welcome) = reach(&self.settings).await?;
         }
@@ -181,7 +182,7 @@ impl Client {
 fn rush(settings: &Settings) -> Result<Option<Rpc>, Error> {
     is_private_dir(settings.paths.socket_dir())?;
     match transport::open(&settings.paths.socket, settings.deadline) {
-        Opened::Stream(stream) => Ok(transport::speak_at_once(stream, settings.hello()).ok()),
+        Opened::Stream(stream) => Ok(transport::speak_at_once(stream, settings.hello(), settings.deadline).ok()),
         Opened::Nobody => Ok(None),
         // Waited for once is waited for enough.
         Opened::Busy => Err(busy(settings)),
@@ -191,6 +192,7 @@ fn rush(settings: &Settings) -> Result<Option<Rpc>, Error> {
 
 /// Opens a connection that has said hello, whatever it takes.
 async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
+    in_a_runtime().await;
     is_private_dir(settings.paths.socket_dir())?;
     let mut give_up = Instant::now() + settings.deadline;
     let (mut started, mut replaced) = (false, false);

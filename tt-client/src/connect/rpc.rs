@@ -1,7 +1,12 @@
 //! A connection as the API's callers see it. Two kinds, because starting up is most of what a short command does: one call
-//! at a time as HTTP requests, with no handshake, task or timer; or a WebSocket with many calls at once and streams.
+//! at a time as HTTP requests, waited for in place, with no handshake, task, timer or runtime; or a WebSocket with many calls
+//! at once and streams.
 
 use std::fmt::Debug;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use jsonrpsee::core::ClientError;
 use jsonrpsee::core::client::{BatchResponse, Client as WebSocket, ClientT, Subscription, SubscriptionClientT};
@@ -12,9 +17,6 @@ use jsonrpsee::types::{ErrorObjectOwned, Id, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::sync::Mutex;
 use tt_proto::hello::{Hello, Welcome};
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 
@@ -39,6 +41,8 @@ struct Line {
     stream: Option<UnixStream>,
     hello: Option<Hello>,
     welcome: Option<Welcome>,
+    /// How long a call may take.
+    patience: Duration,
 }
 
 /// What a call is answered with.
@@ -51,20 +55,33 @@ struct Answer<'a> {
 
 impl Short {
     /// A greeting, if there is one, goes out together with the first call.
-    pub(super) fn new(stream: UnixStream, hello: Option<Hello>) -> Self {
-        Self(Mutex::new(Line { stream: Some(stream), hello, welcome: None }))
+    pub(super) fn new(stream: UnixStream, hello: Option<Hello>, patience: Duration) -> Self {
+        Self(Mutex::new(Line { stream: Some(stream), hello, welcome: None, patience }))
     }
 
-    async fn request<R: DeserializeOwned>(&self, method: &str, params: impl ToRpcParams) -> Result<R, ClientError> {
+    fn request<R: DeserializeOwned>(&self, method: &str, params: impl ToRpcParams) -> Result<R, ClientError> {
         let body = body(method, params)?;
         if body.len() > MAX_REQUEST_BYTES as usize {
             // Refused as the daemon would: a connection that was cut would be tried again.
             let refusal = Error::new(ErrorCode::InvalidInput, format!("a call of {} bytes is too long", body.len()));
             return Err(ClientError::Call(refusal.into()));
         }
-        let mut line = self.0.lock().await;
-        let (head, answer) = line.exchange(&body).await?;
-        understand(&head, &answer)
+        let mut line = self.line();
+        match line.hello.take() {
+            None => understand(&line.exchange(&body)?),
+            Some(hello) => {
+                let hello = self::body("hello", rpc_params![hello])?;
+                let answers = line.exchange(&format!("[{hello},{body}]"))?;
+                // Answered in their order; and where batches are not known, with one refusal for both.
+                let [welcome, answer] = serde_json::from_slice::<[&RawValue; 2]>(&answers).map_err(cut)?;
+                line.welcome = understand(welcome.get().as_bytes()).ok();
+                understand(answer.get().as_bytes())
+            }
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,9 +90,8 @@ fn body(method: &str, params: impl ToRpcParams) -> Result<String, ClientError> {
     Ok(serde_json::to_string(&Request::borrowed(method, params.as_deref(), Id::Number(0)))?)
 }
 
-fn understand<R: DeserializeOwned>(head: &Head, answer: &[u8]) -> Result<R, ClientError> {
-    let answer: Answer<'_> = serde_json::from_slice(answer)
-        .map_err(|e| if head.is_success() { e.into() } else { cut(format!("HTTP status {}", head.status)) })?;
+fn understand<R: DeserializeOwned>(answer: &[u8]) -> Result<R, ClientError> {
+    let answer: Answer<'_> = serde_json::from_slice(answer)?;
     match (answer.result, answer.error) {
         (_, Some(error)) => Err(ClientError::Call(error)),
         (result, None) => Ok(serde_json::from_str(result.map_or("null", RawValue::get))?),
@@ -87,51 +103,54 @@ fn cut(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError 
 }
 
 impl Line {
-    /// Sends a call, after the greeting if there is one, and reads what is answered.
-    async fn exchange(&mut self, body: &str) -> Result<(Head, Vec<u8>), ClientError> {
+    /// Sends a body and reads the one it is answered with.
+    fn exchange(&mut self, body: &str) -> Result<Vec<u8>, ClientError> {
         let mut stream = self.stream.take().ok_or_else(|| cut("the last call was given up"))?;
-        let hello = self.hello.take().map(|hello| self::body("hello", rpc_params![hello])).transpose()?;
-        let requests: String = hello.iter().map(String::as_str).chain([body]).map(request).collect();
-        stream.write_all(requests.as_bytes()).await.map_err(cut)?;
-        let mut read = Vec::with_capacity(4096);
-        if hello.is_some() {
-            let (head, answer) = read_answer(&mut stream, &mut read).await.map_err(cut)?;
-            self.welcome = understand(&head, &answer).ok();
-        }
-        let answer = read_answer(&mut stream, &mut read).await.map_err(cut)?;
-        // It would be read as the answer to the next call.
-        if !read.is_empty() {
-            return Err(cut("more was answered than asked"));
-        }
+        let give_up = Instant::now() + self.patience;
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::RequestTimeout,
+            _ => cut(e),
+        };
+        stream.set_write_timeout(Some(self.patience)).and_then(|()| stream.write_all(request.as_bytes())).map_err(failed)?;
+        let answer = read_answer(&mut stream, give_up).map_err(failed)?;
         self.stream = Some(stream);
         Ok(answer)
     }
 }
 
-fn request(body: &str) -> String {
-    format!(
-        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-/// Reads an answer to its end, and leaves in `read` what came after it.
-async fn read_answer(stream: &mut UnixStream, read: &mut Vec<u8>) -> std::io::Result<(Head, Vec<u8>)> {
-    let mut head = Head::parse(read)?;
-    while head.as_ref().is_none_or(|head| read.len() < head.length + head.body) {
-        if stream.read_buf(read).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+/// Reads an answer to its end.
+fn read_answer(stream: &mut UnixStream, give_up: Instant) -> std::io::Result<Vec<u8>> {
+    let (mut read, mut piece) = (Vec::new(), [0; 4096]);
+    let mut head = None;
+    while head.as_ref().is_none_or(|head: &Head| read.len() < head.length + head.body) {
+        let left = give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
         }
+        stream.set_read_timeout(Some(left))?;
+        let length = match stream.read(&mut piece) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            length => length?,
+        };
+        read.extend_from_slice(&piece[..length]);
         if head.is_none() {
-            head = Head::parse(read)?;
-        }
-        if let Some(head) = &head {
-            read.reserve((head.length + head.body).saturating_sub(read.len()));
+            head = Head::parse(&read)?;
         }
     }
     let head = head.ok_or_else(|| bad("no head"))?;
-    let answer = read.drain(..head.length + head.body).skip(head.length).collect();
-    Ok((head, answer))
+    // It would be read as the answer to the next call.
+    if read.len() > head.length + head.body {
+        return Err(bad("more was answered than asked"));
+    }
+    if head.status != 200 {
+        return Err(bad("the answer is not one of success"));
+    }
+    Ok(read.split_off(head.length))
 }
 
 fn bad(what: &'static str) -> std::io::Error {
@@ -167,18 +186,29 @@ impl Head {
             _ => Err(bad("not the head of an answer")),
         }
     }
-
-    fn is_success(&self) -> bool {
-        self.status == 200
-    }
 }
 
 impl Rpc {
     /// What the greeting that went out with the first call was answered with, unless that was a refusal.
-    pub(super) async fn welcome(&self) -> Option<Welcome> {
+    pub(super) fn welcome(&self) -> Option<Welcome> {
         match self {
-            Self::Short(rpc) => rpc.0.lock().await.welcome.take(),
+            Self::Short(rpc) => rpc.line().welcome.take(),
             Self::Long(_) => None,
+        }
+    }
+
+    /// Makes a call that is given up after so long; none when it was.
+    pub(super) async fn within<T>(
+        &self,
+        deadline: Duration,
+        call: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
+    ) -> Option<Result<T, ClientError>> {
+        match self {
+            Self::Short(rpc) => {
+                rpc.line().patience = deadline;
+                Some(call(self).await).filter(|answer| !matches!(answer, Err(ClientError::RequestTimeout)))
+            }
+            Self::Long(_) => tokio::time::timeout(deadline, call(self)).await.ok(),
         }
     }
 }
@@ -200,7 +230,7 @@ impl ClientT for Rpc {
         Params: ToRpcParams + Send,
     {
         match self {
-            Self::Short(rpc) => rpc.request(method, params).await,
+            Self::Short(rpc) => rpc.request(method, params),
             Self::Long(rpc) => rpc.request(method, params).await,
         }
     }
@@ -246,108 +276,136 @@ impl SubscriptionClientT for Rpc {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
-    /// A daemon that reads one request and answers with these bytes, in these pieces.
-    async fn answered(pieces: &[&str]) -> Result<u32, ClientError> {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
+    fn short(stream: UnixStream, hello: Option<Hello>) -> Short {
+        Short::new(stream, hello, Duration::from_secs(60))
+    }
+
+    /// A daemon that reads one request, answers with these bytes in these pieces, and tells what it was asked.
+    fn daemon(mut theirs: UnixStream, pieces: &[&str]) -> thread::JoinHandle<String> {
         let pieces: Vec<String> = pieces.iter().map(|&piece| piece.to_owned()).collect();
-        tokio::spawn(async move {
-            let _ = theirs.read(&mut [0; 4096]).await;
+        thread::spawn(move || {
+            let mut asked = vec![0; 4096];
+            let length = theirs.read(&mut asked).unwrap();
             for piece in pieces {
-                theirs.write_all(piece.as_bytes()).await.unwrap();
-                tokio::task::yield_now().await;
+                // The client may have seen enough.
+                let _ = theirs.write_all(piece.as_bytes());
+                thread::yield_now();
             }
-        });
-        Rpc::Short(Box::new(Short::new(ours, None))).request("number", jsonrpsee::core::rpc_params![]).await
+            String::from_utf8(asked[..length].to_vec()).unwrap()
+        })
+    }
+
+    fn answered(pieces: &[&str]) -> Result<u32, ClientError> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let daemon = daemon(theirs, pieces);
+        let answer = short(ours, None).request("number", rpc_params![]);
+        daemon.join().unwrap();
+        answer
     }
 
     /// What a call is answered with and what its greeting was, by a daemon that answers with these bytes, cut up there.
-    async fn greeted(bytes: &str, at: usize) -> (Result<u32, ClientError>, Option<Welcome>) {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
+    fn greeted(bytes: &str, at: usize) -> (Result<u32, ClientError>, Option<Welcome>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
         let hello = serde_json::from_value(serde_json::json!({"protocol": 1, "version": "1"})).unwrap();
-        let rpc = Rpc::Short(Box::new(Short::new(ours, Some(hello))));
-        let (one, two) = (bytes[..at].to_owned(), bytes[at..].to_owned());
-        let daemon = tokio::spawn(async move {
-            let mut asked = vec![0; 4096];
-            let length = theirs.read(&mut asked).await.unwrap();
-            for piece in [one, two] {
-                theirs.write_all(piece.as_bytes()).await.unwrap();
-                tokio::task::yield_now().await;
-            }
-            String::from_utf8(asked[..length].to_vec()).unwrap()
-        });
-        let answer = rpc.request("number", jsonrpsee::core::rpc_params![]).await;
-        let asked = daemon.await.unwrap();
+        let rpc = short(ours, Some(hello));
+        let daemon = daemon(theirs, &[&bytes[..at], &bytes[at..]]);
+        let answer = rpc.request("number", rpc_params![]);
+        let asked = daemon.join().unwrap();
         let methods: Vec<usize> = ["\"hello\"", "\"number\""].map(|method| asked.find(method).unwrap()).into();
-        assert!(methods.is_sorted() && asked.matches("POST / ").count() == 2, "{asked}");
-        (answer, rpc.welcome().await)
+        assert!(methods.is_sorted() && asked.matches("POST / ").count() == 1, "{asked}");
+        let welcome = rpc.line().welcome.take();
+        (answer, welcome)
     }
 
     fn answer(body: &str) -> String {
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 
-    #[tokio::test]
-    async fn a_greeting_goes_out_with_the_first_call_and_each_gets_its_own_answer() {
+    #[test]
+    fn a_greeting_goes_out_with_the_first_call_and_each_gets_its_own_answer() {
         let welcome = r#"{"jsonrpc":"2.0","id":0,"result":{"protocol":1,"min_protocol":1,"version":"7","capabilities":[],"identity":{"agent_id":"a","display_name":"a","found_by":"user","user":"u"},"pid":7,"supervised":false,"log":"/l"}}"#;
         let number = r#"{"jsonrpc":"2.0","id":0,"result":7}"#;
-        let whole = answer(welcome) + &answer(number);
+        let whole = answer(&format!("[{welcome},{number}]"));
         for at in 1..whole.len() {
-            let (answer, welcome) = greeted(&whole, at).await;
+            let (answer, welcome) = greeted(&whole, at);
             assert_eq!((answer.unwrap(), welcome.unwrap().pid), (7, 7), "cut at {at}");
         }
         let refusal = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"no"}}"#;
-        let (call, welcome) = greeted(&(answer(refusal) + &answer(refusal)), 10).await;
-        assert!(matches!(call, Err(ClientError::Call(_))) && welcome.is_none(), "{call:?} {welcome:?}");
-        let (call, _) = greeted(&(whole + "x"), 10).await;
-        assert!(matches!(call, Err(ClientError::Transport(_))), "{call:?}");
-    }
-
-    #[tokio::test]
-    async fn an_answer_is_read_however_it_is_cut_up() {
-        let whole = "HTTP/1.1 200 OK\r\ncontent-type: x\r\nCONTENT-length:  35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":7}";
-        for at in 1..whole.len() {
-            let (one, two) = whole.split_at(at);
-            assert_eq!(answered(&[one, two]).await.unwrap(), 7, "cut at {at}");
+        let (call, none) = greeted(&answer(&format!("[{refusal},{refusal}]")), 10);
+        assert!(matches!(call, Err(ClientError::Call(_))) && none.is_none(), "{call:?} {none:?}");
+        for (what, not_both) in [
+            ("more than was asked", whole + "x"),
+            ("a daemon that takes one call at a time", answer(refusal)),
+            ("one answer", answer(&format!("[{welcome}]"))),
+        ] {
+            let (call, none) = greeted(&not_both, 10);
+            assert!(matches!(call, Err(ClientError::Transport(_))) && none.is_none(), "{what}: {call:?}");
         }
     }
 
-    #[tokio::test]
-    async fn what_is_no_answer_is_a_cut_connection_and_never_a_hang() {
-        let not_answers: [&[&str]; 7] = [
+    #[test]
+    fn an_answer_is_read_however_it_is_cut_up() {
+        let whole = "HTTP/1.1 200 OK\r\ncontent-type: x\r\nCONTENT-length:  35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":7}";
+        for at in 1..whole.len() {
+            let (one, two) = whole.split_at(at);
+            assert_eq!(answered(&[one, two]).unwrap(), 7, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_a_cut_connection_and_never_a_hang() {
+        let not_answers: [&[&str]; 8] = [
             &[],
             &["HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{"],
             &["HTTP/1.1 200 OK\r\n\r\n{}"],
             &["HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n{}"],
             &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}{}"],
             &["HTTP/1.1 500 Oh\r\ncontent-length: 2\r\n\r\nno"],
+            &["HTTP/1.1 500 Oh\r\ncontent-length: 35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":7}"],
             &["\u{1}\u{2}\r\n\r\n"],
         ];
         for pieces in not_answers {
-            let answer = answered(pieces).await;
+            let answer = answered(pieces);
             assert!(matches!(answer, Err(ClientError::Transport(_))), "{pieces:?}: {answer:?}");
         }
         let endless = "x".repeat(MAX_HEAD_BYTES + 2);
-        assert!(matches!(answered(&[&endless]).await, Err(ClientError::Transport(_))));
-        let unreadable = answered(&["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"]).await;
+        assert!(matches!(answered(&[&endless]), Err(ClientError::Transport(_))));
+        let unreadable = answered(&["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"]);
         assert!(matches!(unreadable, Err(ClientError::ParseError(_))), "{unreadable:?}");
     }
 
-    #[tokio::test]
-    async fn the_answer_to_a_call_that_was_given_up_is_never_taken_for_the_next_ones() {
+    #[test]
+    fn the_answer_to_a_call_that_was_given_up_is_never_taken_for_the_next_ones() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let rpc = Rpc::Short(Box::new(Short::new(ours, None)));
-        let given_up = rpc.request::<u32, _>("one", jsonrpsee::core::rpc_params![]);
-        tokio::select! {
-            biased;
-            _ = given_up => panic!("nobody answered"),
-            _ = theirs.readable() => {}
-        }
+        let rpc = short(ours, None);
+        rpc.line().patience = Duration::from_millis(1);
+        let given_up = rpc.request::<u32>("one", rpc_params![]);
+        assert!(matches!(given_up, Err(ClientError::RequestTimeout)), "{given_up:?}");
         // Whether or not it is still listened to, the answer to the first call comes.
         let late = b"HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":1}";
-        let _ = theirs.write_all(late).await;
-        let next = rpc.request::<u32, _>("two", jsonrpsee::core::rpc_params![]).await;
+        let _ = theirs.write_all(late);
+        let next = rpc.request::<u32>("two", rpc_params![]);
         assert!(matches!(next, Err(ClientError::Transport(_))), "{next:?}");
+    }
+
+    #[test]
+    fn a_daemon_that_answers_byte_by_byte_is_given_up_in_time() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let rpc = short(ours, None);
+        rpc.line().patience = Duration::from_millis(20);
+        // Each byte comes well within the time there is for all of them, which is not enough for a million.
+        let drip = thread::spawn(move || {
+            theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").unwrap();
+            while theirs.write_all(b"x").is_ok() {
+                thread::yield_now();
+            }
+        });
+        let given_up = rpc.request::<u32>("one", rpc_params![]);
+        assert!(matches!(given_up, Err(ClientError::RequestTimeout)), "{given_up:?}");
+        drip.join().unwrap();
     }
 }

@@ -66,10 +66,13 @@ pub(super) enum Mute {
 
 /// Makes a JSON-RPC client of a connected socket, after checking that the other end is run by the same user.
 pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) -> Result<Rpc, Mute> {
-    let stream = checked(stream)?;
+    check(&stream)?;
+    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
     if wire == Wire::Short {
-        return Ok(Rpc::Short(Box::new(Short::new(stream, None))));
+        return Ok(Rpc::Short(Box::new(Short::new(stream, None, deadline))));
     }
+    stream.set_nonblocking(true).map_err(hung_up)?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
     let url = Url::parse("ws://localhost/").map_err(|e| Mute::HungUp(e.to_string()))?;
     let transport = WsTransportClientBuilder::default()
         .max_request_size(MAX_REQUEST_BYTES)
@@ -83,17 +86,25 @@ pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) ->
 }
 
 /// The same for a client whose greeting goes out with its first call.
-pub(super) fn speak_at_once(stream: UnixStream, hello: Hello) -> Result<Rpc, Mute> {
-    Ok(Rpc::Short(Box::new(Short::new(checked(stream)?, Some(hello)))))
+pub(super) fn speak_at_once(stream: UnixStream, hello: Hello, deadline: Duration) -> Result<Rpc, Mute> {
+    check(&stream)?;
+    Ok(Rpc::Short(Box::new(Short::new(stream, Some(hello), deadline))))
 }
 
-fn checked(stream: UnixStream) -> Result<tokio::net::UnixStream, Mute> {
-    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
-    stream.set_nonblocking(true).map_err(hung_up)?;
-    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
-    let peer = stream.peer_cred().map_err(hung_up)?;
-    if peer.uid() != nix::unistd::getuid().as_raw() {
-        return Err(Mute::Stranger(peer.uid()));
+fn check(stream: &UnixStream) -> Result<(), Mute> {
+    let peer = peer_uid(stream).map_err(|e| Mute::HungUp(e.to_string()))?;
+    if peer != nix::unistd::getuid().as_raw() {
+        return Err(Mute::Stranger(peer));
     }
-    Ok(stream)
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn peer_uid(stream: &UnixStream) -> Result<u32, Errno> {
+    nix::sys::socket::getsockopt(stream, sockopt::PeerCredentials).map(|peer| peer.uid())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn peer_uid(stream: &UnixStream) -> Result<u32, Errno> {
+    nix::unistd::getpeereid(stream).map(|(uid, _)| uid.as_raw())
 }

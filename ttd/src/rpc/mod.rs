@@ -40,6 +40,9 @@ const MAX_SUBSCRIPTIONS: u32 = 32;
 /// Messages buffered for one connection before whoever writes to it has to wait.
 const MESSAGE_BUFFER: u32 = 64;
 
+/// Calls that may come in one request: a greeting, and what the client came for.
+const MAX_BATCH: u32 = 2;
+
 /// How long calls under way may take to finish once the daemon was told to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -229,7 +232,7 @@ fn limits() -> ServerConfig {
         .max_response_body_size(MAX_RESPONSE_BYTES)
         .max_subscriptions_per_connection(MAX_SUBSCRIPTIONS)
         .set_message_buffer_capacity(MESSAGE_BUFFER)
-        .set_batch_request_config(BatchRequestConfig::Disabled)
+        .set_batch_request_config(BatchRequestConfig::Limit(MAX_BATCH))
         .disable_ws_ping()
         .build()
 }
