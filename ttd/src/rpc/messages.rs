@@ -17,7 +17,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::{Call, Shared, leaving, told_to_stop};
 use crate::hub::{Owner, TakenMessages};
 use crate::stick::{Room, message, names};
-use crate::store::{deliveries, events, rooms};
+use crate::store::{events, inbox, rooms};
 
 /// More than this is never taken at once; the rest stays in the inbox.
 const MAX_TAKE: usize = 200;
@@ -62,7 +62,7 @@ impl MessageApiServer for MessageMethods {
             let sent = events.iter().find(|event| event.event_type == EventType::MessageSent);
             let event =
                 sent.ok_or_else(|| Error::new(ErrorCode::StorageUnavailable, "the message was not appended"))?;
-            deliveries::add(connection, &room.room_id, event.event_seq, &recipients)?;
+            inbox::add(connection, &room.room_id, event.event_seq, &recipients)?;
             let recipient = |agent_id: AgentId| Recipient {
                 surface: this.rooms.hub().inbox.listening(&(room.room_id.clone(), agent_id.clone())).map(str::to_owned),
                 state: DeliveryState::Pending,
@@ -80,7 +80,7 @@ impl MessageApiServer for MessageMethods {
 
     async fn list_inbox(&self, extensions: &Extensions) -> Result<InboxRooms, Error> {
         let me = self.0.commander(&Call::of(extensions)?, None)?.identity.agent_id.clone();
-        let read = self.0.rooms.store().read(move |connection| deliveries::rooms(connection, &me));
+        let read = self.0.rooms.store().read(move |connection| inbox::rooms(connection, &me));
         Ok(InboxRooms { rooms: read.await? })
     }
 
@@ -163,7 +163,7 @@ impl MessageApiServer for MessageMethods {
             }
             let mut confirmed = 0;
             for seq in &all {
-                confirmed += usize::from(deliveries::deliver(connection, *seq, &agent, surface, wall)?);
+                confirmed += usize::from(inbox::deliver(connection, (&room_id, &agent), *seq, surface, wall)?);
             }
             Ok((all, confirmed))
         });
@@ -181,7 +181,7 @@ fn known_surface(name: &str) -> Result<&'static str, Error> {
 }
 
 fn inbox_from(connection: &Connection, room: &RoomId, me: &AgentId, from: Option<&AgentId>) -> Result<Vec<i64>, Error> {
-    let pending = deliveries::inbox(connection, room, me)?;
+    let pending = inbox::pending(connection, room, me)?;
     let Some(from) = from else { return Ok(pending) };
     let mut theirs = Vec::new();
     for seq in pending {
@@ -219,7 +219,7 @@ impl Shared {
             let rest = if mine.len() > most { mine.split_off(most) } else { Vec::new() };
             let more = rest.len();
             taken.give_back(rest);
-            Ok((taken, Taken { skipped, events: deliveries::messages(connection, &mine)?, more }))
+            Ok((taken, Taken { skipped, events: inbox::messages(connection, &mine)?, more }))
         });
         read.await
     }

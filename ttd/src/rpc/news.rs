@@ -8,7 +8,7 @@ use tt_proto::{AgentId, Error, RoomId};
 
 use super::{Call, Shared};
 use crate::hub::{self, Listener, Owner};
-use crate::store::{deliveries, events};
+use crate::store::{events, inbox};
 
 /// A member's ear for what is new.
 pub(super) struct News {
@@ -51,7 +51,7 @@ impl News {
         let (owner, cursor, inbox) =
             (self.owner.clone(), shared.comings_cursor(&self.owner), shared.rooms.hub().inbox.clone());
         let read = shared.rooms.store().read(move |connection| {
-            let pending = deliveries::inbox(connection, &owner.0, &owner.1)?;
+            let pending = inbox::pending(connection, &owner.0, &owner.1)?;
             if pending.iter().any(|seq| !inbox.is_taken(&owner, *seq)) {
                 return Ok(true);
             }

@@ -13,7 +13,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use super::{Call, Shared, blocking, view};
 use crate::place::{Place, Surroundings};
 use crate::stick::{Room, fairness, membership, names};
-use crate::store::{deliveries, events, rooms};
+use crate::store::{events, inbox, rooms};
 
 pub(super) struct RoomMethods(pub(super) Arc<Shared>);
 
@@ -46,7 +46,7 @@ impl RoomApiServer for RoomMethods {
                     joined_existing_room: resolution.exists,
                     cursor_event_seq: events::newest(connection, &room.room_id)?,
                     warning: resolution.warning,
-                    members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
+                    members: view::members(room, &inbox::unread(connection, &room.room_id)?, &clock),
                     policy: room.policy.clone(),
                     room_state: view::room(room, &agent_id, rooms::updated_at(connection, &room.room_id)?, &clock),
                     handoff_template: Handoff::template(),
@@ -129,7 +129,7 @@ impl RoomApiServer for RoomMethods {
             let updated_at = rooms::updated_at(connection, &room.room_id)?;
             Ok(RoomState {
                 room: view::room(room, &viewer, updated_at, &clock),
-                members: view::members(room, &deliveries::unread(connection, &room.room_id)?, &clock),
+                members: view::members(room, &inbox::unread(connection, &room.room_id)?, &clock),
                 queue: fairness::queue(room).into_iter().map(|m| m.agent_id.clone()).collect(),
                 turn_started_at: match room.owner {
                     Some(_) => events::turn_started_at(connection, &room.room_id, room.turn_id)?,

@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(101, "101_turns_and_members"),
     migration!(102, "102_deliveries"),
     migration!(103, "103_grants_index"),
+    migration!(104, "104_inbox"),
 ];
 
 /// Why a database cannot be brought to our schema.
@@ -66,18 +67,20 @@ pub(super) fn check(connection: &Connection) -> Result<(), MigrationError> {
 pub(super) fn apply(connection: &Connection) -> Result<(), MigrationError> {
     // Two versions may start at once on one file: the write lock comes first, then the second look.
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    let result = apply_missing(connection);
+    let result = check(connection).and_then(|()| apply_missing_of(connection, MIGRATIONS));
     connection.execute_batch(if result.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
     result
 }
 
-fn apply_missing(connection: &Connection) -> Result<(), MigrationError> {
-    check(connection)?;
+fn apply_missing_of<'a>(
+    connection: &Connection,
+    migrations: impl IntoIterator<Item = &'a Migration>,
+) -> Result<(), MigrationError> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS schema_migrations (id INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)",
     )?;
     let present = applied(connection)?;
-    for migration in MIGRATIONS.iter().filter(|m| !present.contains(&m.id)) {
+    for migration in migrations.into_iter().filter(|m| !present.contains(&m.id)) {
         let failed = |source| MigrationError::Failed { name: migration.name, source };
         connection.execute_batch(migration.sql).map_err(failed)?;
         connection.execute(
@@ -132,6 +135,28 @@ mod tests {
         apply(&connection).unwrap();
         apply(&connection).unwrap();
         assert_eq!(applied(&connection).unwrap(), all);
+    }
+
+    #[test]
+    fn messages_that_wait_and_messages_that_were_delivered_stay_so() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply_missing_of(&connection, MIGRATIONS.iter().filter(|m| m.id <= 103)).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id) VALUES (1, 'a', 'r'), (2, 'a', 'r'), (2, 'b', 'r');
+                 UPDATE deliveries SET state = 'delivered', surface = 'wait', delivered_at = 't'
+                 WHERE event_seq = 2 AND recipient_agent_id = 'a'",
+            )
+            .unwrap();
+        apply(&connection).unwrap();
+        let rows = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        };
+        let waiting = rows("SELECT room_id || recipient_agent_id || event_seq FROM inbox ORDER BY 1");
+        assert_eq!(waiting, ["ra1", "rb2"]);
+        let delivered = rows("SELECT room_id || recipient_agent_id || event_seq || surface || delivered_at FROM deliveries");
+        assert_eq!(delivered, ["ra2waitt"]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! No rule about sticks or members is decided here.
 
-pub mod deliveries;
 pub mod events;
 pub mod idempotency;
+pub mod inbox;
 pub mod kept;
 mod migrations;
 pub mod notes;

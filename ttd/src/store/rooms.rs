@@ -361,7 +361,14 @@ pub fn create(connection: &Connection, path: &str, wall: Timestamp) -> Result<Ro
 
 /// Takes a room away with all that belongs to it, whether or not the schema it came with cascades.
 pub fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
-    for table in ["deliveries", "notes", "room_events", "room_members", "path_rooms"] {
+    // A delivery is found by its event; there may be a great many of other rooms.
+    connection
+        .execute(
+            "DELETE FROM deliveries WHERE event_seq IN (SELECT event_seq FROM room_events WHERE room_id = ?1)",
+            [room_id.as_str()],
+        )
+        .map_err(query_failed)?;
+    for table in ["inbox", "notes", "room_events", "room_members", "path_rooms"] {
         connection
             .execute(&format!("DELETE FROM {table} WHERE room_id = ?1"), [room_id.as_str()])
             .map_err(query_failed)?;

@@ -391,6 +391,7 @@ impl World {
             "SELECT * FROM room_members",
             "SELECT * FROM room_events",
             "SELECT * FROM notes",
+            "SELECT * FROM inbox",
             "SELECT * FROM deliveries",
             "SELECT * FROM idempotency_keys",
             "SELECT * FROM schema_migrations",

@@ -1,4 +1,5 @@
-//! Deliveries as rows: one for each message and recipient.
+//! Inboxes and deliveries as rows: one for each message and recipient, in the inbox until it is handed over, among the
+//! deliveries after that.
 
 use std::collections::HashMap;
 
@@ -13,19 +14,18 @@ use super::{events, query_failed};
 pub fn add(connection: &Connection, room_id: &RoomId, event_seq: i64, recipients: &[AgentId]) -> Result<(), Error> {
     for recipient in recipients {
         connection
-            .prepare_cached("INSERT INTO deliveries (event_seq, recipient_agent_id, room_id) VALUES (?1, ?2, ?3)")
-            .and_then(|mut s| s.execute(params![event_seq, recipient.as_str(), room_id.as_str()]))
+            .prepare_cached("INSERT INTO inbox (room_id, recipient_agent_id, event_seq) VALUES (?1, ?2, ?3)")
+            .and_then(|mut s| s.execute(params![room_id.as_str(), recipient.as_str(), event_seq]))
             .map_err(query_failed)?;
     }
     Ok(())
 }
 
 /// A member's inbox, oldest first.
-pub fn inbox(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> Result<Vec<i64>, Error> {
+pub fn pending(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> Result<Vec<i64>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT event_seq FROM deliveries WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending'
-             ORDER BY event_seq",
+            "SELECT event_seq FROM inbox WHERE room_id = ?1 AND recipient_agent_id = ?2 ORDER BY event_seq",
         )
         .map_err(query_failed)?;
     let rows = statement.query_map([room_id.as_str(), recipient.as_str()], |row| row.get(0));
@@ -36,10 +36,10 @@ pub fn inbox(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> 
 pub fn rooms(connection: &Connection, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT deliveries.room_id, count(*) FROM room_members
-             JOIN deliveries ON deliveries.room_id = room_members.room_id AND recipient_agent_id = agent_id
-             WHERE agent_id = ?1 AND status IN ('active', 'gone') AND state = 'pending'
-             GROUP BY deliveries.room_id ORDER BY min(event_seq)",
+            "SELECT inbox.room_id, count(*) FROM room_members
+             JOIN inbox ON inbox.room_id = room_members.room_id AND recipient_agent_id = agent_id
+             WHERE agent_id = ?1 AND status IN ('active', 'gone')
+             GROUP BY inbox.room_id ORDER BY min(event_seq)",
         )
         .map_err(query_failed)?;
     let room = |row: &rusqlite::Row<'_>| {
@@ -62,31 +62,37 @@ pub fn messages(connection: &Connection, event_seqs: &[i64]) -> Result<Vec<Event
     Ok(found)
 }
 
-/// Marks a message as handed over, unless that was done before. Returns whether this did it.
+/// Moves a message from an inbox to the deliveries, unless that was done before. Returns whether this did it.
 pub fn deliver(
     connection: &Connection,
+    (room_id, recipient): (&RoomId, &AgentId),
     event_seq: i64,
-    recipient: &AgentId,
     surface: &str,
     wall: Timestamp,
 ) -> Result<bool, Error> {
+    let taken = connection
+        .prepare_cached("DELETE FROM inbox WHERE room_id = ?1 AND recipient_agent_id = ?2 AND event_seq = ?3")
+        .and_then(|mut s| s.execute(params![room_id.as_str(), recipient.as_str(), event_seq]))
+        .map_err(query_failed)?;
+    if taken == 0 {
+        return Ok(false);
+    }
     connection
         .prepare_cached(
-            "UPDATE deliveries SET state = 'delivered', surface = ?3, delivered_at = ?4
-             WHERE event_seq = ?1 AND recipient_agent_id = ?2 AND state = 'pending'",
+            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, surface, delivered_at)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
         )
-        .and_then(|mut s| s.execute(params![event_seq, recipient.as_str(), surface, wall.to_string()]))
-        .map(|changed| changed > 0)
+        .and_then(|mut s| {
+            s.execute(params![event_seq, recipient.as_str(), room_id.as_str(), surface, wall.to_string()])
+        })
+        .map(|_| true)
         .map_err(query_failed)
 }
 
 /// How many messages wait for each member of a room.
 pub fn unread(connection: &Connection, room_id: &RoomId) -> Result<HashMap<AgentId, usize>, Error> {
     let mut statement = connection
-        .prepare_cached(
-            "SELECT recipient_agent_id, count(*) FROM deliveries WHERE room_id = ?1 AND state = 'pending'
-             GROUP BY recipient_agent_id",
-        )
+        .prepare_cached("SELECT recipient_agent_id, count(*) FROM inbox WHERE room_id = ?1 GROUP BY recipient_agent_id")
         .map_err(query_failed)?;
     let row = |row: &rusqlite::Row<'_>| {
         let count: i64 = row.get(1)?;
