@@ -60,8 +60,25 @@ struct Options {
     hook: bool,
 }
 
+// Grouped, so that for one command its neighbours are described and not all there are. The groups do not show. A description
+// of one would take the place of the program's.
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Room(Room),
+    #[command(flatten)]
+    Turn(Turn),
+    #[command(flatten)]
+    Talk(Talk),
+    #[command(flatten)]
+    Look(Look),
+    #[command(flatten)]
+    Setup(Setup),
+}
+
+// The room and who is in it.
+#[derive(Debug, Subcommand)]
+enum Room {
     /// Become a member of this workspace's room
     Join(Later<command::join::Args>),
     /// Stop being a member
@@ -70,6 +87,11 @@ enum Command {
     List(Later<command::list::Args>),
     /// Show who holds the stick, who waits, and what was handed over
     State(Later<command::state::Args>),
+}
+
+// Whose turn it is.
+#[derive(Debug, Subcommand)]
+enum Turn {
     /// Wait for your turn
     Wait(Later<command::wait::Args>),
     /// Take the stick if it is free, without waiting
@@ -86,6 +108,11 @@ enum Command {
     Heartbeat(Later<command::heartbeat::Args>),
     /// Remove a member that is gone
     Kick(Later<command::kick::Args>),
+}
+
+// What is said and what happened.
+#[derive(Debug, Subcommand)]
+enum Talk {
     /// Talk to another member, or to everyone, in the middle of anyone's turn
     #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
     Msg(Later<command::msg::Args>),
@@ -94,6 +121,11 @@ enum Command {
     Notes(Later<command::notes::Args>),
     /// Show what happened in the room
     Events(Later<command::events::Args>),
+}
+
+// Who I am here, and how the stick stands for me.
+#[derive(Debug, Subcommand)]
+enum Look {
     /// Show in a word how the stick stands; with --prompt, for a shell prompt
     Status(Later<command::status::Args>),
     /// Show the stick in your shell prompt
@@ -101,6 +133,11 @@ enum Command {
     Prompt(Later<command::prompt::Args>),
     /// Show who the daemon takes you for
     Whoami(Later<command::whoami::Args>),
+}
+
+// The daemon, and the programs around it.
+#[derive(Debug, Subcommand)]
+enum Setup {
     /// Serve an agent's harness over MCP, on standard input and output
     #[command(after_help = "A harness starts it; to try it by hand:\n\nExample:\n  tt mcp")]
     Mcp,
@@ -220,8 +257,8 @@ pub fn command_line() -> clap::Command {
 fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
     let flag = |word: &&OsString| ["--json", "--text", "--no-autostart", "--hook"].iter().any(|flag| *word == flag);
     let command = words.iter().skip(1).find(|word| !flag(word)).and_then(|word| word.to_str());
-    let commands = Command::augment_subcommands(clap::Command::new("tt"));
-    let mut line = match command.and_then(|command| commands.find_subcommand(command)) {
+    let group = command.and_then(group_of);
+    let mut line = match group.as_ref().zip(command).and_then(|(group, command)| group.find_subcommand(command)) {
         Some(command) => {
             let line = Options::augment_args(clap::Command::new("tt"));
             line.subcommand_required(true).subcommand(command.clone())
@@ -231,8 +268,20 @@ fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut matches = line.try_get_matches_from_mut(words)?;
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut line));
     // Left for the end of the process: to take them apart takes half as long as it took to put them together.
-    std::mem::forget((line, matches, commands));
+    std::mem::forget((line, matches, group));
     cli
+}
+
+/// A command of this name with those of its group. None for one of another name, an alias too.
+fn group_of(command: &str) -> Option<clap::Command> {
+    fn described<G: Subcommand>(command: &str) -> Option<clap::Command> {
+        G::has_subcommand(command).then(|| G::augment_subcommands(clap::Command::new("tt")))
+    }
+    let turn = || described::<Turn>(command);
+    let room = || described::<Room>(command);
+    let look = || described::<Look>(command);
+    let setup = || described::<Setup>(command);
+    described::<Talk>(command).or_else(turn).or_else(room).or_else(look).or_else(setup)
 }
 
 /// The whole program, and the status it ends with.
@@ -279,10 +328,11 @@ impl Command {
     /// Whether it begins with `Workspace::find_and_call`, and so may be over before it needs a runtime.
     fn goes_straight(&self) -> bool {
         match self {
-            Self::Msg(Later(args)) => matches!(args, command::msg::Args::Send(_)),
-            Self::State(_) | Self::Status(_) | Self::Take(_) | Self::Heartbeat(_) | Self::Notes(_) => true,
-            Self::Release(_) | Self::Pass(_) => true,
-            _ => false,
+            Self::Room(command) => matches!(command, Room::State(_)),
+            Self::Turn(Turn::Release(_) | Turn::Pass(_) | Turn::Take(_) | Turn::Heartbeat(_)) => true,
+            Self::Talk(command) => matches!(command, Talk::Msg(Later(command::msg::Args::Send(_))) | Talk::Notes(_)),
+            Self::Look(command) => matches!(command, Look::Status(_)),
+            Self::Turn(_) | Self::Setup(_) => false,
         }
     }
 }
@@ -290,31 +340,41 @@ impl Command {
 /// Boxed, so that a command takes up its own room and not that of the largest.
 fn run(context: &Context, command: Command) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> {
     match command {
-        Command::Join(Later(args)) => Box::pin(command::join::run(context, args)),
-        Command::Leave(Later(args)) => Box::pin(command::leave::run(context, args)),
-        Command::List(Later(args)) => Box::pin(command::list::run(context, args)),
-        Command::State(Later(args)) => Box::pin(command::state::run(context, args)),
-        Command::Wait(Later(args)) => Box::pin(command::wait::run(context, args)),
-        Command::Try(Later(args)) => Box::pin(command::wait::run_try(context, args)),
-        Command::Release(Later(args)) => Box::pin(command::release::run(context, args)),
-        Command::Pass(Later(args)) => Box::pin(command::release::run_pass(context, args)),
-        Command::Take(Later(args)) => Box::pin(command::take::run(context, args)),
-        Command::Heartbeat(Later(args)) => Box::pin(command::heartbeat::run(context, args)),
-        Command::Kick(Later(args)) => Box::pin(command::kick::run(context, args)),
-        Command::Msg(Later(args)) => Box::pin(command::msg::run(context, args)),
-        Command::Notes(Later(args)) => Box::pin(command::notes::run(context, args)),
-        Command::Events(Later(args)) => Box::pin(command::events::run(context, args)),
-        Command::Status(Later(args)) => Box::pin(command::status::run(context, args)),
-        Command::Prompt(Later(args)) => Box::pin(std::future::ready(command::prompt::run(context, args))),
-        Command::Doctor(Later(args)) => Box::pin(command::doctor::run(context, args)),
-        Command::Completions(Later(args)) => Box::pin(std::future::ready(command::completions::run(context, args))),
-        Command::Whoami(Later(args)) => Box::pin(command::whoami::run(context, args)),
-        Command::Mcp => Box::pin(mcp::run(context)),
-        Command::Daemon(Later(args)) => Box::pin(command::daemon::run(context, args)),
-        Command::Install(args) => Box::pin(std::future::ready(command::install::run(context, args, true))),
-        Command::Uninstall(args) => Box::pin(std::future::ready(command::install::run(context, args, false))),
-        Command::Service(Later(args)) => Box::pin(command::service::run(context, args)),
-        Command::Demo(Later(args)) => Box::pin(command::demo::run(context, args)),
+        Command::Room(command) => match command {
+            Room::Join(Later(args)) => Box::pin(command::join::run(context, args)),
+            Room::Leave(Later(args)) => Box::pin(command::leave::run(context, args)),
+            Room::List(Later(args)) => Box::pin(command::list::run(context, args)),
+            Room::State(Later(args)) => Box::pin(command::state::run(context, args)),
+        },
+        Command::Turn(command) => match command {
+            Turn::Wait(Later(args)) => Box::pin(command::wait::run(context, args)),
+            Turn::Try(Later(args)) => Box::pin(command::wait::run_try(context, args)),
+            Turn::Release(Later(args)) => Box::pin(command::release::run(context, args)),
+            Turn::Pass(Later(args)) => Box::pin(command::release::run_pass(context, args)),
+            Turn::Take(Later(args)) => Box::pin(command::take::run(context, args)),
+            Turn::Heartbeat(Later(args)) => Box::pin(command::heartbeat::run(context, args)),
+            Turn::Kick(Later(args)) => Box::pin(command::kick::run(context, args)),
+        },
+        Command::Talk(command) => match command {
+            Talk::Msg(Later(args)) => Box::pin(command::msg::run(context, args)),
+            Talk::Notes(Later(args)) => Box::pin(command::notes::run(context, args)),
+            Talk::Events(Later(args)) => Box::pin(command::events::run(context, args)),
+        },
+        Command::Look(command) => match command {
+            Look::Status(Later(args)) => Box::pin(command::status::run(context, args)),
+            Look::Prompt(Later(args)) => Box::pin(std::future::ready(command::prompt::run(context, args))),
+            Look::Whoami(Later(args)) => Box::pin(command::whoami::run(context, args)),
+        },
+        Command::Setup(command) => match command {
+            Setup::Mcp => Box::pin(mcp::run(context)),
+            Setup::Daemon(Later(args)) => Box::pin(command::daemon::run(context, args)),
+            Setup::Install(args) => Box::pin(std::future::ready(command::install::run(context, args, true))),
+            Setup::Uninstall(args) => Box::pin(std::future::ready(command::install::run(context, args, false))),
+            Setup::Service(Later(args)) => Box::pin(command::service::run(context, args)),
+            Setup::Doctor(Later(args)) => Box::pin(command::doctor::run(context, args)),
+            Setup::Completions(Later(args)) => Box::pin(std::future::ready(command::completions::run(context, args))),
+            Setup::Demo(Later(args)) => Box::pin(command::demo::run(context, args)),
+        },
     }
 }
 

@@ -115,7 +115,10 @@ impl Line {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::RequestTimeout,
             _ => cut(e),
         };
-        stream.set_write_timeout(Some(self.patience)).and_then(|()| stream.write_all(request.as_bytes())).map_err(failed)?;
+        stream
+            .set_write_timeout(Some(self.patience))
+            .and_then(|()| stream.write_all(request.as_bytes()))
+            .map_err(failed)?;
         let answer = read_answer(&mut stream, give_up).map_err(failed)?;
         self.stream = Some(stream);
         Ok(answer)

@@ -24,9 +24,7 @@ pub fn add(connection: &Connection, room_id: &RoomId, event_seq: i64, recipients
 /// A member's inbox, oldest first.
 pub fn pending(connection: &Connection, room_id: &RoomId, recipient: &AgentId) -> Result<Vec<i64>, Error> {
     let mut statement = connection
-        .prepare_cached(
-            "SELECT event_seq FROM inbox WHERE room_id = ?1 AND recipient_agent_id = ?2 ORDER BY event_seq",
-        )
+        .prepare_cached("SELECT event_seq FROM inbox WHERE room_id = ?1 AND recipient_agent_id = ?2 ORDER BY event_seq")
         .map_err(query_failed)?;
     let rows = statement.query_map([room_id.as_str(), recipient.as_str()], |row| row.get(0));
     rows.and_then(Iterator::collect).map_err(query_failed)

@@ -155,7 +155,8 @@ mod tests {
         };
         let waiting = rows("SELECT room_id || recipient_agent_id || event_seq FROM inbox ORDER BY 1");
         assert_eq!(waiting, ["ra1", "rb2"]);
-        let delivered = rows("SELECT room_id || recipient_agent_id || event_seq || surface || delivered_at FROM deliveries");
+        let delivered =
+            rows("SELECT room_id || recipient_agent_id || event_seq || surface || delivered_at FROM deliveries");
         assert_eq!(delivered, ["ra2waitt"]);
     }
 
