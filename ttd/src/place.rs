@@ -1,7 +1,9 @@
 //! Where on the disk a caller stands, and what lies around: looked at before a rule is asked, where blocking is allowed.
 //! Which room that means is decided in `stick::resolution`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use rusqlite::Connection;
 use tt_proto::{Error, ErrorCode, RoomId};
@@ -17,6 +19,26 @@ const MAX_PATH_BYTES: usize = 4096;
 pub struct Place {
     dir: PathBuf,
     home: Option<PathBuf>,
+}
+
+/// The rooms there are, by path, as the last commit left them: for whoever must not wait for the database.
+#[derive(Debug, Default)]
+pub struct RoomMap(RwLock<HashMap<PathBuf, RoomId>>);
+
+impl RoomMap {
+    pub fn add(&self, rooms: impl IntoIterator<Item = (PathBuf, RoomId)>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(rooms);
+    }
+
+    pub fn remove(&self, room_id: &RoomId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, id| id != room_id);
+    }
+
+    /// The room a place is in.
+    pub fn room_of(&self, place: &Place) -> Option<RoomId> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        place.candidates().find_map(|dir| map.get(dir).cloned())
+    }
 }
 
 /// A place, and what makes directories there the root of a workspace.
@@ -47,7 +69,7 @@ fn unusable(asked: &Path, what: String) -> Error {
 }
 
 impl Place {
-    /// Looks at the disk: a file means its directory, and symlinks are resolved.
+    /// Looks at the disk: a file means its directory, and symlinks are resolved. `home` is under its true name already.
     pub fn find(asked: &Path, home: Option<&Path>) -> Result<Self, Error> {
         let found =
             asked.canonicalize().map_err(|e| unusable(asked, format!("{} cannot be used: {e}", asked.display())))?;
@@ -55,12 +77,24 @@ impl Place {
         if dir.to_str().is_none() {
             return Err(unusable(asked, format!("{} is not UTF-8", dir.display())));
         }
-        Ok(Self { home: home.and_then(|home| home.canonicalize().ok()), dir })
+        Ok(Self { home: home.map(Path::to_owned), dir })
+    }
+
+    /// Where a process stands by its own account, if the kernel says the same of it: the kernel's name for a directory is the
+    /// true one, and no disk has to be asked.
+    pub fn of_process(asked: &Path, kernel: Option<PathBuf>, home: Option<&Path>) -> Option<Self> {
+        let dir = kernel.filter(|dir| dir == asked && dir.to_str().is_some())?;
+        Some(Self { home: home.map(Path::to_owned), dir })
     }
 
     /// The room this place is in, if there is one. What else lies around does not matter to that.
     pub fn room(&self, connection: &Connection) -> Result<Option<RoomId>, Error> {
-        rooms::deepest(connection, self.dir.ancestors().take_while(|d| in_reach(d, &self.dir, self.home.as_deref())))
+        rooms::deepest(connection, self.candidates())
+    }
+
+    /// The directories whose room this place would be in, deepest first.
+    fn candidates(&self) -> impl Iterator<Item = &Path> {
+        self.dir.ancestors().take_while(|d| in_reach(d, &self.dir, self.home.as_deref()))
     }
 }
 
@@ -102,5 +136,41 @@ impl World for KnownWorld<'_> {
 
     fn room_exists(&self, dir: &Path) -> bool {
         rooms::at_path(self.connection, dir).is_ok_and(|room| room.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stands(asked: &str, kernel: &str, home: Option<&str>) -> Option<Place> {
+        Place::of_process(Path::new(asked), Some(kernel.into()), home.map(Path::new))
+    }
+
+    #[test]
+    fn only_the_kernels_own_word_spares_a_look_at_the_disk() {
+        for same in ["/a/b", "/a/b/", "/a/b/.", "/a/./b"] {
+            assert!(stands(same, "/a/b", None).is_some(), "{same}");
+        }
+        for other in ["/a", "/a/b/c", "/a/b/../b", "/link/b", "b"] {
+            assert!(stands(other, "/a/b", None).is_none(), "{other}");
+        }
+        assert!(stands("/a/b", "/a/b (deleted)", None).is_none());
+        assert!(Place::of_process(Path::new("/a"), None, None).is_none());
+    }
+
+    #[test]
+    fn the_map_finds_the_deepest_room_in_reach() {
+        let map = RoomMap::default();
+        let of = |dir: &str, home: Option<&str>| map.room_of(&stands(dir, dir, home).unwrap());
+        let room = |name: &str| Some(RoomId::from(name));
+        assert_eq!(of("/h/p/src", None), None);
+        map.add([("/h".into(), "home".into()), ("/h/p".into(), "p".into())]);
+        assert_eq!(of("/h/p/src", None), room("p"));
+        assert_eq!(of("/h/q", None), room("home"));
+        assert_eq!(of("/h/q", Some("/h")), None, "home counts only for home itself");
+        assert_eq!(of("/h", Some("/h")), room("home"));
+        map.remove(&"p".into());
+        assert_eq!(of("/h/p/src", None), room("home"));
     }
 }

@@ -4,6 +4,7 @@
 //! This is the only way a room changes. The rule runs on the writer thread, between the load and the write, so that no
 //! two commands can ever decide on the same state.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
 use crate::clock::Clock;
 use crate::hub::{Hub, News, WRITE_BEHIND};
 use crate::liveness::Watch;
-use crate::place::Surroundings;
+use crate::place::{RoomMap, Surroundings};
 use crate::stick::resolution::Resolution;
 use crate::stick::{Grant, Moment, Room, Waiting, membership, turn};
 use crate::store::kept::Kept;
@@ -43,6 +44,7 @@ struct Inner {
     policy: Policy,
     began: Timestamp,
     kept: Kept,
+    map: RoomMap,
 }
 
 /// What a command left to be told once it is committed.
@@ -56,6 +58,8 @@ struct Aftermath {
     recipients: Vec<AgentId>,
     /// The processes that stand for members from now on.
     anchors: Vec<Anchor>,
+    /// Where the room is, if it is new.
+    created: Option<PathBuf>,
     deleted: bool,
     /// The room as it is now, to be kept.
     room: Option<Room>,
@@ -69,9 +73,12 @@ pub struct Commander {
 }
 
 impl Rooms {
-    pub fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Self {
-        let began = clock.now();
-        Self(Arc::new(Inner { store, hub: Hub::default(), clock, watch, policy, began, kept: Kept::default() }))
+    /// Reads which rooms there are; nobody else may command any before that is done.
+    pub async fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Result<Self, Error> {
+        let (began, map) = (clock.now(), RoomMap::default());
+        map.add(store.read(rooms::paths).await?);
+        let (hub, kept) = (Hub::default(), Kept::default());
+        Ok(Self(Arc::new(Inner { store, hub, clock, watch, policy, began, kept, map })))
     }
 
     pub fn clock(&self) -> &Clock {
@@ -80,6 +87,10 @@ impl Rooms {
 
     pub fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    pub fn map(&self) -> &RoomMap {
+        &self.0.map
     }
 
     pub fn store(&self) -> &Store {
@@ -163,9 +174,12 @@ impl Rooms {
             let Commander { identity, idempotency_key } = by;
             idempotency::once(connection, &identity.agent_id, idempotency_key.as_deref(), wall, || {
                 let resolution = around.resolve(connection, force_new);
-                let room_id = match rooms::at_path(connection, &resolution.path)? {
-                    Some(room_id) => room_id,
-                    None => rooms::create(connection, &resolution.path.to_string_lossy(), wall)?,
+                let (room_id, created) = match rooms::at_path(connection, &resolution.path)? {
+                    Some(room_id) => (room_id, None),
+                    None => {
+                        let room_id = rooms::create(connection, &resolution.path.to_string_lossy(), wall)?;
+                        (room_id, Some(resolution.path.clone()))
+                    }
                 };
                 let rule = |room: &mut Room, moment: &Moment, _: &Connection| {
                     membership::join(room, &identity, display_name.as_deref(), moment)?;
@@ -174,7 +188,9 @@ impl Rooms {
                 let answer = |(), room: &Room, events: &[Event], connection: &Connection| {
                     answer(resolution, room, events, connection)
                 };
-                this.execute(connection, &room_id, None, aftermath, rule, answer)
+                let joined = this.execute(connection, &room_id, None, aftermath, rule, answer)?;
+                aftermath.iter_mut().for_each(|aftermath| aftermath.created = created.clone());
+                Ok(joined)
             })
         })
         .await
@@ -210,6 +226,7 @@ impl Rooms {
             deadline: next_deadline(after, moment.now),
             recipients: recipients(after, &decision.events),
             anchors: new_anchors(&decision.before, after),
+            created: None,
             deleted: after.deleted,
             events: decision.events,
             room: Some(decision.after),
@@ -243,6 +260,10 @@ impl Rooms {
 
     fn publish(&self, aftermath: Aftermath) {
         let hub = &self.0.hub;
+        self.0.map.add(aftermath.created.map(|path| (path, aftermath.room_id.clone())));
+        if aftermath.deleted {
+            self.0.map.remove(&aftermath.room_id);
+        }
         hub.deadlines.set(&aftermath.room_id, aftermath.deadline);
         // Only now: what ends before the commit would be looked for in vain.
         aftermath.anchors.iter().for_each(|anchor| self.0.watch.begin(anchor));

@@ -4,12 +4,14 @@
 
 mod harness;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 pub use harness::Harness;
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::paths::short_hash;
 use tt_proto::{AgentId, Error};
 
-use crate::liveness::{Process, Processes};
+use crate::liveness::{Exit, Process, Processes};
 
 /// Variables that name a terminal's session, best first.
 const TERMINAL_VARIABLES: &[&str] =
@@ -27,6 +29,40 @@ pub struct Caller<'a> {
 /// Derives the identity of a caller.
 pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Identity, Error> {
     Derivation { caller, processes, steps: Vec::new() }.run()
+}
+
+/// The same where it can be had at once. None where it depends on what lies in the memory of a process, which may keep
+/// whoever asks waiting.
+pub fn derive_at_once(caller: &Caller<'_>, processes: &dyn Processes) -> Option<Result<Identity, Error>> {
+    let at_once = AtOnce { processes, asked: AtomicBool::new(false) };
+    let identity = derive(caller, &at_once);
+    (!at_once.asked.into_inner()).then_some(identity)
+}
+
+/// Processes as far as they can be looked up without waiting.
+struct AtOnce<'a> {
+    processes: &'a dyn Processes,
+    /// Whether somebody wanted to know more.
+    asked: AtomicBool,
+}
+
+impl Processes for AtOnce<'_> {
+    fn get(&self, pid: u32) -> Option<Process> {
+        self.processes.get(pid)
+    }
+
+    fn arguments(&self, _pid: u32) -> Vec<String> {
+        self.asked.store(true, Ordering::Relaxed);
+        Vec::new()
+    }
+
+    fn host_id(&self) -> String {
+        self.processes.host_id()
+    }
+
+    fn open(&self, pid: u32) -> std::io::Result<Exit> {
+        self.processes.open(pid)
+    }
 }
 
 /// Every step of the derivation, for `tt whoami --explain`.
@@ -291,7 +327,26 @@ mod tests {
 
     fn who(names: &[&str], signals: &Signals) -> Identity {
         let (table, pid) = chain(names);
-        derive(&Caller { pid: Some(pid), user: "alice", signals }, &table).unwrap()
+        let caller = Caller { pid: Some(pid), user: "alice", signals };
+        let identity = derive(&caller, &table).unwrap();
+        // What is said at once is never anything else.
+        if let Some(at_once) = derive_at_once(&caller, &table) {
+            assert_eq!(at_once.unwrap(), identity);
+        }
+        identity
+    }
+
+    #[test]
+    fn only_what_lies_in_the_memory_of_a_process_has_to_be_waited_for() {
+        let at_once = |names: &[&str], pairs: &[(&str, &str)]| {
+            let (table, pid) = chain(names);
+            derive_at_once(&Caller { pid: Some(pid), user: "alice", signals: &signals(pairs) }, &table).is_some()
+        };
+        assert!(at_once(&["bash", "tt"], &[]));
+        assert!(at_once(&["node x", "bash", "tt"], &[("TT_HARNESS_AGENT_ID", "a:b")]));
+        let claude = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")];
+        assert!(!at_once(&["bash", "claude", "zsh", "tt"], &claude), "zsh may run anything");
+        assert!(!at_once(&["bash", "node /usr/bin/gemini", "bash", "tt"], &[("GEMINI_CLI", "1")]));
     }
 
     #[test]

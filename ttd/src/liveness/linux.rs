@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -32,6 +33,10 @@ fn no_such_process(e: io::Error) -> io::Error {
 pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     parse_stat(pid, std::str::from_utf8(&stat).ok()?, boot_id)
+}
+
+pub(super) fn cwd(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
 pub(super) fn arguments(pid: u32) -> Vec<String> {

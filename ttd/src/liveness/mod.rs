@@ -15,6 +15,7 @@ use linux as platform;
 use macos as platform;
 
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use tt_proto::hello::Anchor;
@@ -44,6 +45,11 @@ pub trait Processes: Send + Sync {
     /// What a process was started with; nothing where that cannot be read. It lives in the memory of the process, and one in
     /// trouble can keep whoever asks waiting.
     fn arguments(&self, pid: u32) -> Vec<String>;
+
+    /// The directory a process stands in, under the kernel's name for it, where that can be had without touching a disk.
+    fn cwd(&self, _pid: u32) -> Option<PathBuf> {
+        None
+    }
 
     /// When a process began, which is all that says whether it is the same one.
     fn started_at(&self, pid: u32) -> Option<String> {
@@ -106,6 +112,11 @@ impl Processes for Kernel {
 
     fn arguments(&self, pid: u32) -> Vec<String> {
         platform::arguments(pid)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn cwd(&self, pid: u32) -> Option<PathBuf> {
+        platform::cwd(pid)
     }
 
     fn host_id(&self) -> String {

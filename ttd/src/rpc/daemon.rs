@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
 use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
-use tt_proto::hello::{CAPABILITIES, Hello, Program, Welcome, Whoami};
+use tt_proto::hello::{CAPABILITIES, Hello, Identity, Program, Welcome, Whoami};
 use tt_proto::room::nobody_joined;
-use tt_proto::{Error, ErrorCode, PROTOCOL};
+use tt_proto::{Error, ErrorCode, PROTOCOL, RoomId};
 
 use super::{Call, Session, Shared, blocking};
 use crate::identity::{self, Caller};
-use crate::place::Place;
+use crate::place::{self, Place};
 
 pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
 
@@ -23,18 +23,9 @@ impl DaemonApiServer for DaemonMethods {
         let call = Call::of(extensions)?;
         let shared = &self.0;
         check_protocol(shared, &hello)?;
-        // Where blocking is allowed, both at once: a process in trouble, or a disk, can keep whoever looks at it waiting.
-        let (pid, signals) = (call.connection.pid, hello.signals.clone());
-        let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
-        let derive = move || identity::derive(&Caller { pid, user: &user, signals: &signals }, processes.as_ref());
-        let (identity, room_id) = match &hello.context_path {
-            Some(path) => {
-                let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |place| place).await?;
-                let both = move || Ok((derive()?, look()?));
-                let find = |(identity, place): (_, Place), connection: &_| Ok((identity, place.room(connection)?));
-                shared.rooms.store().read_after(both, find).await?
-            }
-            None => (blocking(derive).await?, None),
+        let (identity, room_id) = match self.at_once(&call, &hello) {
+            Some(found) => found,
+            None => self.look(&call, &hello).await?,
         };
         // An identity is for the life of a connection: a second hello may repeat it but never change it.
         let session = || Session {
@@ -113,6 +104,34 @@ impl DaemonApiServer for DaemonMethods {
         tracing::info!(pid = call.connection.pid, "asked to stop");
         self.0.stop.send_replace(true);
         Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
+    }
+}
+
+impl DaemonMethods {
+    /// Who greets us and which room it stands in, where all of that is known without waiting: it stands where it says, in a
+    /// room.
+    fn at_once(&self, call: &Call, hello: &Hello) -> Option<(Identity, Option<RoomId>)> {
+        let (shared, pid) = (&self.0, call.connection.pid?);
+        let processes = shared.options.processes.as_ref();
+        let asked = place::asked(hello.context_path.as_deref()?, hello.cwd.as_deref().map(Path::new)).ok()?;
+        let place = Place::of_process(&asked, processes.cwd(pid), shared.home.as_deref())?;
+        let room_id = shared.rooms.map().room_of(&place)?;
+        let caller = Caller { pid: Some(pid), user: &shared.user, signals: &hello.signals };
+        let identity = identity::derive_at_once(&caller, processes)?.ok()?;
+        Some((identity, Some(room_id)))
+    }
+
+    /// The same, wherever it takes us: a process in trouble, or a disk, can keep whoever looks at it waiting.
+    async fn look(&self, call: &Call, hello: &Hello) -> Result<(Identity, Option<RoomId>), Error> {
+        let shared = &self.0;
+        let (pid, signals) = (call.connection.pid, hello.signals.clone());
+        let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
+        let derive = move || identity::derive(&Caller { pid, user: &user, signals: &signals }, processes.as_ref());
+        let Some(path) = &hello.context_path else { return Ok((blocking(derive).await?, None)) };
+        let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |place| place).await?;
+        let both = move || Ok((derive()?, look()?));
+        let find = |(identity, place): (_, Place), connection: &_| Ok((identity, place.room(connection)?));
+        shared.rooms.store().read_after(both, find).await
     }
 }
 

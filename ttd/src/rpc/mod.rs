@@ -12,7 +12,7 @@ mod stick;
 mod view;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,8 @@ pub struct Shared {
     pub activity: Activity,
     pub connections: Connections,
     pub user: String,
+    /// Under its true name.
+    home: Option<PathBuf>,
     pub program: Option<Program>,
     pub started: Instant,
     pub started_at: Timestamp,
@@ -82,6 +84,7 @@ impl Shared {
         let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
             started_at: rooms.clock().wall(),
+            home: options.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
             options,
             rooms,
             activity: Activity::new(),
@@ -126,7 +129,7 @@ impl Shared {
         path: &str,
         look: impl FnOnce(Place) -> T + Send + 'static,
     ) -> Result<impl FnOnce() -> Result<T, Error> + Send + 'static, Error> {
-        let (asked, home) = (place::asked(path, cwd)?, self.options.home.clone());
+        let (asked, home) = (place::asked(path, cwd)?, self.home.clone());
         let stuck = || {
             let message = format!("{} was not looked at: other looks at the disk do not end", asked.display());
             Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")

@@ -1,6 +1,6 @@
 //! Rooms and members as rows: loaded whole for a rule, and written back where the rule changed them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -338,6 +338,13 @@ pub fn deepest<'a>(connection: &Connection, paths: impl Iterator<Item = &'a Path
         }
     }
     Ok(None)
+}
+
+/// Every room by its path.
+pub fn paths(connection: &Connection) -> Result<Vec<(PathBuf, RoomId)>, Error> {
+    let mut statement = connection.prepare("SELECT canonical_path, room_id FROM path_rooms").map_err(query_failed)?;
+    let room = |row: &Row<'_>| Ok((row.get::<_, String>(0)?.into(), row.get::<_, String>(1)?.into()));
+    statement.query_map([], room).and_then(Iterator::collect).map_err(query_failed)
 }
 
 pub fn exists(connection: &Connection, room_id: &RoomId) -> Result<bool, Error> {
