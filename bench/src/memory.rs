@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tt_client::connect::Wire;
 use tt_proto::api::{DaemonApiClient, StickApiClient};
 
 use crate::messages::many_writers;
@@ -15,12 +16,12 @@ const WAITERS: usize = 3;
 /// Followers and waiters that nothing happens for.
 pub(crate) async fn idle(effort: Effort) -> Fallible<Vec<Row>> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:holder").await?;
+    let (client, room) = scratch.member("bench:holder", Wire::Long).await?;
     client.rpc().wait_for_turn(room.clone(), Some(0), None, Some(true), None).await?;
     let mut players = Vec::new();
     for n in 0..FOLLOWERS + WAITERS {
         let agent = format!("bench:idle-{n}");
-        scratch.member(&agent).await?;
+        scratch.member(&agent, Wire::Long).await?;
         let args: &[&str] = if n < FOLLOWERS { &["msg", "recv", "--follow"] } else { &["wait", "--no-events"] };
         players.push(Player::spawn(scratch.tt(&agent, args)?)?);
     }
@@ -52,7 +53,7 @@ pub(crate) async fn resident(effort: Effort) -> Fallible<Vec<Row>> {
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut rows = vec![row("memory-empty", "daemon memory, empty", 12.0)?];
-    let (client, room) = scratch.member("bench:host").await?;
+    let (client, room) = scratch.member("bench:host", Wire::Long).await?;
     let mut subscribers = scratch.player("bench:subscriber", &["subscribe", room.as_str(), "100"])?;
     subscribers.line()?;
     rows.push(row("memory-100", "daemon memory, 100 subscribers", 25.0)?);

@@ -1,5 +1,6 @@
 //! Messages: sent, sent by many, and heard by one and by a hundred.
 
+use tt_client::connect::Wire;
 use tt_proto::RoomId;
 use tt_proto::api::MessageApiClient;
 
@@ -25,8 +26,8 @@ struct Sender {
 
 impl Sender {
     async fn of(scratch: &Scratch) -> Fallible<Self> {
-        let (client, room) = scratch.member("bench:sender").await?;
-        scratch.member("bench:other").await?;
+        let (client, room) = scratch.member("bench:sender", Wire::Short).await?;
+        scratch.member("bench:other", Wire::Short).await?;
         Ok(Self { client, room })
     }
 

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use tt_client::connect::Wire;
+
 use crate::limits::{BODY, spawn};
 use crate::samples::{Samples, now};
 use crate::scratch::{Player, Scratch};
@@ -14,8 +16,8 @@ const WARM_UP: usize = 10;
 /// A daemon with two members, one of whom is about to send.
 async fn two_members() -> Fallible<Scratch> {
     let scratch = Scratch::serving().await?;
-    scratch.member("bench:sender").await?;
-    scratch.member("bench:reader").await?;
+    scratch.member("bench:sender", Wire::Short).await?;
+    scratch.member("bench:reader", Wire::Short).await?;
     Ok(scratch)
 }
 

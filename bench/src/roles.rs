@@ -1,13 +1,13 @@
 //! What this program plays in another process: an echo, subscribers, a waiter, writers, a session that dies.
 
-use std::cell::Cell;
 use std::io::{BufRead, Read, Write};
 use std::os::unix::net::UnixListener;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use jsonrpsee::core::client::Subscription;
-use tt_client::connect::Client;
+use tt_client::connect::{Client, Wire};
 use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventItem;
 use tt_proto::handoff::{Handoff, Verbatim};
@@ -26,7 +26,7 @@ pub(crate) async fn play(role: &[String]) -> Fallible<()> {
         ["echo", socket, size] => echo(socket, size.parse()?),
         ["subscribe", room, connections] => subscribe(room.into(), connections.parse()?).await,
         ["wait", room] => wait(room.into()).await,
-        ["write", rooms, writers] => write(rooms.parse()?, writers.parse()?).await,
+        ["write", rooms, writers] => write(rooms.parse()?, writers.parse()?),
         ["session", tt] => session(tt),
         ["agent", room, number, messages] => crate::soak::agent(room.into(), number.parse()?, messages.parse()?).await,
         _ => Err(format!("there is no such role: {role:?}").into()),
@@ -47,10 +47,10 @@ pub(crate) fn told() -> Fallible<Option<String>> {
 }
 
 /// A connection as the agent the environment names, or another.
-pub(crate) async fn client(agent: Option<&str>) -> Fallible<Client> {
+pub(crate) async fn client(agent: Option<&str>, wire: Wire) -> Fallible<Client> {
     let env = Environment::of_this_process();
     let own = env.get_str("TT_HARNESS_AGENT_ID").unwrap_or("bench:role").to_owned();
-    Ok(Client::connect(settings(env, agent.unwrap_or(&own))?).await?)
+    Ok(Client::connect(settings(env, agent.unwrap_or(&own), wire)?).await?)
 }
 
 pub(crate) fn key() -> Option<String> {
@@ -83,7 +83,7 @@ fn echo(socket: &str, size: usize) -> Fallible<()> {
 async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
     let mut all: Vec<(Client, Subscription<EventItem>)> = Vec::with_capacity(connections);
     for _ in 0..connections {
-        let client = client(None).await?;
+        let client = client(None, Wire::Long).await?;
         let subscription = client.rpc().subscribe_events(room.clone(), None, None, None, Some("any".into())).await?;
         all.push((client, subscription));
     }
@@ -100,7 +100,7 @@ async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
 
 /// Waits for the turn, reports when it came, and gives it back when told.
 async fn wait(room: RoomId) -> Fallible<()> {
-    let client = client(None).await?;
+    let client = client(None, Wire::Long).await?;
     let rpc = client.rpc();
     report("ready")?;
     loop {
@@ -124,46 +124,61 @@ async fn wait(room: RoomId) -> Fallible<()> {
     }
 }
 
-/// Agents in so many rooms, each with a connection of its own, that send to a neighbour as fast as they are answered; as
-/// many messages together as they are told each time.
-async fn write(rooms: usize, writers: usize) -> Fallible<()> {
-    let mut clients = Vec::with_capacity(writers);
+/// Agents in so many rooms, each with a thread and a connection of its own, that send to a neighbour as fast as they are
+/// answered; as many messages together as they are told each time.
+fn write(rooms: usize, writers: usize) -> Fallible<()> {
+    let round =
+        Arc::new(Round { left: AtomicUsize::new(0), begin: Barrier::new(writers + 1), end: Barrier::new(writers + 1) });
     for n in 0..writers {
-        let dir = std::env::current_dir()?.join(format!("room-{}", n % rooms));
-        std::fs::create_dir_all(&dir)?;
-        let mut client = client(Some(&format!("bench:writer-{n}"))).await?;
-        let path = dir.display().to_string();
-        let joined = client.call(async |rpc| rpc.join_path(path.clone(), Some(true), None, None).await).await?;
-        clients.push((Rc::new(client), joined.room_id));
+        let round = round.clone();
+        std::thread::spawn(move || {
+            if let Err(e) = writer(n, rooms, writers, &round) {
+                crate::table::complain(&format!("writer {n}: {e}"));
+                // The others would wait for it for ever.
+                std::process::exit(1);
+            }
+        });
     }
+    // All have joined.
+    round.end.wait();
     report("ready")?;
     while let Some(line) = told()? {
-        let left = Rc::new(Cell::new(line.parse::<usize>()?));
+        round.left.store(line.parse()?, Ordering::Relaxed);
         let from = now();
-        let mut running = tokio::task::JoinSet::new();
-        let all = tokio::task::LocalSet::new();
-        for (n, (client, room)) in clients.iter().cloned().enumerate() {
-            let left = left.clone();
-            let to = AgentId::trusted(format!("bench:writer-{}", (n + rooms) % writers));
-            let writer = async move {
-                while left.get() > 0 {
-                    left.set(left.get() - 1);
-                    client.rpc().send_message(room.clone(), BODY.into(), Some(to.clone()), None, None, key()).await?;
-                }
-                Fallible::Ok(())
-            };
-            running.spawn_local_on(writer, &all);
-        }
-        all.run_until(async {
-            while let Some(ended) = running.join_next().await {
-                ended??;
-            }
-            Fallible::Ok(())
-        })
-        .await?;
+        round.begin.wait();
+        round.end.wait();
         report(&(now() - from).to_string())?;
     }
     Ok(())
+}
+
+/// What the writers do together.
+struct Round {
+    left: AtomicUsize,
+    begin: Barrier,
+    end: Barrier,
+}
+
+fn writer(n: usize, rooms: usize, writers: usize, round: &Round) -> Fallible<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let dir = std::env::current_dir()?.join(format!("room-{}", n % rooms));
+    std::fs::create_dir_all(&dir)?;
+    let path = dir.display().to_string();
+    let (client, room) = runtime.block_on(async {
+        let mut client = client(Some(&format!("bench:writer-{n}")), Wire::Short).await?;
+        let joined = client.call(async |rpc| rpc.join_path(path.clone(), Some(true), None, None).await).await?;
+        Fallible::Ok((client, joined.room_id))
+    })?;
+    let to = AgentId::trusted(format!("bench:writer-{}", (n + rooms) % writers));
+    round.end.wait();
+    loop {
+        round.begin.wait();
+        while round.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            let send = client.rpc().send_message(room.clone(), BODY.into(), Some(to.clone()), None, None, key());
+            runtime.block_on(send)?;
+        }
+        round.end.wait();
+    }
 }
 
 /// Leads a session in which somebody takes the stick, and stays until it is killed.

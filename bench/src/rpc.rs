@@ -1,5 +1,6 @@
 //! One call on an open connection that needs nothing from the disk.
 
+use tt_client::connect::Wire;
 use tt_proto::api::DaemonApiClient;
 
 use crate::limits::Echo;
@@ -13,7 +14,7 @@ const BLOCK: usize = 100;
 
 pub(crate) async fn round_trip(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let client = scratch.client("bench:caller").await?;
+    let client = scratch.client("bench:caller", Wire::Short).await?;
     let rpc = client.rpc();
     let answer = serde_json::to_string(&rpc.whoami(None).await?)?;
     let envelope = "{\"jsonrpc\":\"2.0\",\"id\":1000,\"result\":}".len();

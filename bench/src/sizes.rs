@@ -1,7 +1,7 @@
 //! Whether a long log or many rooms make anything slower: the same three calls against databases of three sizes.
 
 use rusqlite::{Connection, params};
-use tt_client::connect::Client;
+use tt_client::connect::{Client, Wire};
 use tt_proto::RoomId;
 use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient};
 
@@ -53,8 +53,8 @@ impl House {
         let own = scratch.workspace().canonicalize()?.display().to_string();
         fill(&scratch, &own, rooms, events_each)?;
         scratch.start().await?;
-        scratch.member("bench:other").await?;
-        let (client, room) = scratch.member("bench:sender").await?;
+        scratch.member("bench:other", Wire::Long).await?;
+        let (client, room) = scratch.member("bench:sender", Wire::Long).await?;
         Ok(Self { client, room, _scratch: scratch })
     }
 
