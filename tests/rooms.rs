@@ -16,7 +16,7 @@ use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{AgentId, ErrorCode, Timestamp};
-use tt_tests::{Home, LIMIT, block_on, home};
+use tt_tests::{Home, LIMIT, Wire, block_on, home, run};
 
 use member::{Member, Scene, Turn, code, handoff, refused, settings, told};
 
@@ -83,6 +83,66 @@ fn here_is_the_room_the_greeting_named_and_nothing_else() {
         assert_eq!(welcome.room_id.as_ref(), Some(&second.room_id));
         assert_eq!(found.rpc().get_room_state(here()).await.unwrap().room.room_id, second.room_id);
     });
+}
+
+/// Whoever stands where it says is answered from memory; whoever names a path, by a look at the disk and the database.
+#[test]
+fn where_one_stands_and_what_one_names_are_the_same_room_however_rooms_come_and_go() {
+    let home = home!();
+    let (outer, inner, deep) = (dir(home.path(), "a"), dir(home.path(), "a/b"), dir(home.path(), "a/b/c"));
+    let elsewhere = dir(home.path(), "elsewhere");
+    symlink(&deep, elsewhere.join("link")).unwrap();
+    let tt = |at: &Path, args: &[&str]| run::finish(home.tt(args).current_dir(at));
+    let room = |told: run::Finished| (told.code == Some(0)).then(|| told.json()["room"]["canonical_path"].clone());
+    let same = |expected: Option<&Path>, when: &str| {
+        let expected = expected.map(|path| serde_json::json!(path));
+        for named in [deep.as_path(), &elsewhere.join("link")] {
+            let by_name = tt(&elsewhere, &["state", "--json", "--path", named.to_str().unwrap()]);
+            assert_eq!(room(by_name), expected, "{when}, named {}", named.display());
+        }
+        assert_eq!(room(tt(&deep, &["state", "--json"])), expected, "{when}, standing there");
+        // A shell keeps the name it came by; the kernel does not.
+        assert_eq!(
+            room(tt(&elsewhere.join("link"), &["state", "--json"])),
+            expected,
+            "{when}, standing there by a link"
+        );
+    };
+    same(None, "before");
+    tt(&outer, &["join", "--force-new"]).ok();
+    same(Some(&outer), "with a room above");
+    tt(&inner, &["join", "--force-new"]).ok();
+    same(Some(&inner), "with a nearer one");
+    home.kill_daemon();
+    same(Some(&inner), "after a crash");
+    tt(&inner, &["leave"]).ok();
+    same(Some(&outer), "when the nearer one is gone");
+    tt(&inner, &["join", "--force-new"]).ok();
+    same(Some(&inner), "when it is there again");
+    tt(&inner, &["leave"]).ok();
+    tt(&outer, &["leave"]).ok();
+    same(None, "when all have left");
+}
+
+#[test]
+fn a_greeting_and_one_call_may_come_in_one_request_and_no_more() {
+    let home = home!();
+    let repo = dir(home.path(), "repo");
+    run::finish(home.tt(&["join"]).current_dir(&repo)).ok();
+    let call = |id: u32, method: &str, params: serde_json::Value| serde_json::json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    let hello = serde_json::json!({"protocol": tt_proto::PROTOCOL, "version": tt_proto::VERSION, "context_path": repo});
+    let (hello, state) =
+        (call(1, "hello", serde_json::json!([hello])), call(2, "get_room_state", serde_json::json!(["here"])));
+    let ask =
+        |calls: &[&serde_json::Value]| Wire::connect(&home.paths().socket).post(&serde_json::json!(calls).to_string());
+    let answers = ask(&[&hello, &state]);
+    assert_eq!(answers[0]["result"]["room_id"], answers[1]["result"]["room"]["room_id"]);
+    assert_eq!((&answers[0]["id"], &answers[1]["id"]), (&1.into(), &2.into()));
+    let before = ask(&[&state, &hello]);
+    assert_eq!(before[0]["error"]["data"]["error"], "agent_id_required", "{before}");
+    assert!(before[1]["result"].is_object());
+    let many = ask(&[&hello, &state, &state]);
+    assert!(many["error"].is_object(), "{many}");
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn bodies_names_handoffs_notes_and_reasons_are_shown_harmless() {
     harmless(&as_person(&home, &["events"]));
     harmless(&as_person(&home, &["list"]));
     harmless(&as_person(&home, &["msg", "recv"]));
+    harmless(&as_person(&home, &["msg", "send", "codex:1", "seen"]));
     harmless(&as_person(&home, &["try"]));
     harmless(&as_person(&home, &["status"]));
     let json = as_agent(&home, "codex:1", &["events"]).ok();

@@ -54,6 +54,9 @@ pub enum DeliveryState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipient {
     pub agent_id: AgentId,
+    /// What it is called, where nobody else there is called the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
     pub state: DeliveryState,
     /// The surface that handed it over, or that is listening and will.
     #[serde(default, skip_serializing_if = "Option::is_none")]

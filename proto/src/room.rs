@@ -201,6 +201,9 @@ pub struct RoomSummary {
     pub state: StickState,
     pub owner: Option<AgentId>,
     pub reserved_for: Option<AgentId>,
+    /// What whoever holds the stick, or has it reserved, is called, where nobody else there is called the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
     pub turn_id: i64,
     /// How many members are active.
     pub members: u32,

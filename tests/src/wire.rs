@@ -52,6 +52,17 @@ impl Wire {
         self.0.write_all(bytes).is_ok()
     }
 
+    /// One HTTP request with this body, and the JSON it is answered with.
+    #[track_caller]
+    pub fn post(mut self, body: &str) -> serde_json::Value {
+        let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n";
+        self.send(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        let mut answer = String::new();
+        self.0.read_to_string(&mut answer).unwrap_or_else(|e| panic!("no answer: {e}"));
+        let json = answer.split_once("\r\n\r\n").map_or("", |(_, json)| json);
+        serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {answer}"))
+    }
+
     /// The head of a masked frame that announces `length` bytes. The mask is zero, so that data goes as it is.
     pub fn head(kind: u8, last: bool, length: u64) -> Vec<u8> {
         let mut head = vec![kind | if last { 0x80 } else { 0 }];

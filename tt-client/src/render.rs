@@ -61,6 +61,11 @@ pub(crate) fn quoted(name: &str) -> String {
     in_quotes(name)
 }
 
+/// A member by the name it has to itself, else by its id.
+pub(crate) fn called(agent: &AgentId, display_name: Option<&str>) -> String {
+    display_name.map_or_else(|| id(agent), quoted)
+}
+
 /// An id as it is shown. Its owner may choose it freely, so only one that has the form of an id, which no bare name has,
 /// goes without quotes.
 pub(crate) fn id(agent: &AgentId) -> String {

@@ -1,5 +1,6 @@
 //! `tt list`: the rooms there are.
 
+use tt_proto::AgentId;
 use tt_proto::api::RoomApiClient;
 use tt_proto::room::{RoomSummary, Rooms};
 
@@ -32,9 +33,10 @@ fn text(rooms: &Rooms, style: &Style) -> String {
     }
     let now = render::now();
     let line = |room: &RoomSummary| {
+        let called = |agent: &AgentId| render::called(agent, room.display_name.as_deref());
         let holder = match (&room.owner, &room.reserved_for) {
-            (Some(owner), _) => format!("{} holds turn {}", render::id(owner), room.turn_id),
-            (None, Some(agent)) => format!("reserved for {}", render::id(agent)),
+            (Some(owner), _) => format!("{} holds turn {}", called(owner), room.turn_id),
+            (None, Some(agent)) => format!("reserved for {}", called(agent)),
             (None, None) => room.state.as_str().to_owned(),
         };
         let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };

@@ -117,9 +117,9 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
     let names: Vec<String> = sent
         .recipients
         .iter()
-        .map(|recipient| match &recipient.surface {
-            Some(_) => format!("{} (listening)", render::id(&recipient.agent_id)),
-            None => render::id(&recipient.agent_id),
+        .map(|recipient| {
+            let name = render::called(&recipient.agent_id, recipient.display_name.as_deref());
+            if recipient.surface.is_some() { format!("{name} (listening)") } else { name }
         })
         .collect();
     format!("said to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))

@@ -65,6 +65,7 @@ impl MessageApiServer for MessageMethods {
             inbox::add(connection, &room.room_id, event.event_seq, &recipients)?;
             let recipient = |agent_id: AgentId| Recipient {
                 surface: this.rooms.hub().inbox.listening(&(room.room_id.clone(), agent_id.clone())).map(str::to_owned),
+                display_name: names::called(room, &agent_id).map(str::to_owned),
                 state: DeliveryState::Pending,
                 agent_id,
             };

@@ -1,7 +1,7 @@
 //! What people and agents type when they mean a member.
 
 use tt_proto::room::MemberStatus;
-use tt_proto::{Error, ErrorCode};
+use tt_proto::{AgentId, Error, ErrorCode};
 
 use super::{Member, Room};
 
@@ -27,6 +27,17 @@ pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
                 .detail("candidates", candidates))
         }
     }
+}
+
+/// What a member is called, where no other active member is called the same.
+pub fn called<'a>(room: &'a Room, agent: &AgentId) -> Option<&'a str> {
+    let member = room.member(agent)?;
+    let namesake = |m: &Member| {
+        m.agent_id != *agent
+            && m.status == MemberStatus::Active
+            && m.display_name.eq_ignore_ascii_case(&member.display_name)
+    };
+    (!room.members().any(namesake)).then_some(member.display_name.as_str())
 }
 
 fn unknown(room: &Room, name: &str) -> Error {
@@ -109,6 +120,18 @@ mod tests {
         assert_eq!(who(&room, "alice"), Err(ErrorCode::UnknownRecipient));
         let hint = resolve(&room, "Alice").unwrap_err().hint;
         assert!(hint.contains("human:alice"), "a name of somebody who is gone is not a slip: {hint}");
+    }
+
+    #[test]
+    fn a_member_is_called_by_a_name_only_it_has() {
+        let mut room = named();
+        assert_eq!(called(&room, &id("human:alice")), Some("alice"));
+        assert_eq!(called(&room, &id("codex:5c11d1e8")), None);
+        assert_eq!(called(&room, &id("nobody")), None);
+        room.member_mut(&id("codex:9f00aa11")).unwrap().display_name = "CODEX".into();
+        assert_eq!(called(&room, &id("codex:5c11d1e8")), None, "nobody hears the difference");
+        room.member_mut(&id("codex:9f00aa11")).unwrap().status = MemberStatus::Gone;
+        assert_eq!(called(&room, &id("codex:5c11d1e8")), Some("codex"));
     }
 
     #[test]

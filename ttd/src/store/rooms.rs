@@ -402,7 +402,10 @@ pub fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSu
     let mut statement = connection
         .prepare_cached(&format!(
             "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, {TOUCHED_AT},
-               (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active')
+               (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active'),
+               (SELECT display_name FROM room_members m WHERE m.room_id = r.room_id AND m.agent_id = coalesce(owner, reserved_for)
+                AND NOT EXISTS (SELECT 1 FROM room_members o WHERE o.room_id = m.room_id AND o.agent_id <> m.agent_id
+                                AND o.status = 'active' AND o.display_name = m.display_name COLLATE NOCASE))
              FROM path_rooms r {which} ORDER BY canonical_path"
         ))
         .map_err(query_failed)?;
@@ -415,6 +418,7 @@ pub fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSu
             reserved_for: agent(row, 4)?,
             turn_id: row.get(5)?,
             members: row.get(7)?,
+            display_name: row.get(8)?,
             updated_at: time(row, 6)?.unwrap_or(Timestamp::from_millis(0)),
         })
     };
