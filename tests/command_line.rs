@@ -155,6 +155,12 @@ fn the_prompt_is_silent_without_a_daemon_and_short_with_one() {
     let shown: Vec<String> = (0..50).map(|_| in_repo(&["status", "--prompt"])).collect();
     assert!(shown.iter().all(|piece| piece.is_empty() || piece == "⚑T1 "), "{shown:?}");
     assert!(in_repo(&["status"]).contains("you hold the stick"));
+    // A daemon that is there and does not answer is not waited for; how short that is, ttbench measures.
+    tt_tests::home::send(home.daemon().unwrap(), Signal::SIGSTOP);
+    let stopped = in_repo(&["status", "--prompt"]);
+    tt_tests::home::send(home.daemon().unwrap(), Signal::SIGCONT);
+    assert_eq!(stopped, "");
+    assert!(in_repo(&["status"]).contains("you hold the stick"));
 }
 
 #[test]

@@ -119,6 +119,16 @@ fn where_one_stands_and_what_one_names_are_the_same_room_however_rooms_come_and_
     same(Some(&outer), "when the nearer one is gone");
     tt(&inner, &["join", "--force-new"]).ok();
     same(Some(&inner), "when it is there again");
+    // What another program does is seen once this daemon has written something.
+    let database = Connection::open(home.paths().database()).unwrap();
+    let theirs =
+        "INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES ('theirs', ?1, 'idle', ?2)";
+    database.execute(theirs, [deep.to_str().unwrap(), "2026-01-01T00:00:00.000Z"]).unwrap();
+    tt(&outer, &["notes", "add", "x"]).ok();
+    same(Some(&deep), "when another program has made one");
+    database.execute("DELETE FROM path_rooms WHERE room_id = 'theirs'", []).unwrap();
+    tt(&outer, &["notes", "add", "x"]).ok();
+    same(Some(&inner), "when another program has taken it away");
     tt(&inner, &["leave"]).ok();
     tt(&outer, &["leave"]).ok();
     same(None, "when all have left");

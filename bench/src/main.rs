@@ -122,6 +122,7 @@ async fn measure(args: &Args) -> Fallible<bool> {
     group!(["killed"], async { one(turns::holder_killed(effort).await) });
     group!(["tt-send"], processes::whole_send(effort));
     group!(["tt-line"], async { one(processes::line(effort).await) });
+    group!(["prompt-mute"], async { one(processes::mute_prompt(effort).await) });
     group!(["cold"], async { one(processes::cold(effort).await) });
     group!(["idle"], memory::idle(effort));
     group!(["memory"], memory::resident(effort));

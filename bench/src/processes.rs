@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tt_client::connect::Wire;
 
 use crate::limits::{BODY, spawn};
@@ -21,36 +23,61 @@ async fn two_members() -> Fallible<Scratch> {
     Ok(scratch)
 }
 
-fn send(scratch: &Scratch) -> Fallible<Command> {
-    let mut command = scratch.tt("bench:sender", &["msg", "send", "bench:reader", BODY])?;
+const SEND: [&str; 4] = ["msg", "send", "bench:reader", BODY];
+
+/// Runs a program to its end, silently, and adds how long that took.
+fn sample(mut command: Command, samples: &mut Samples) -> Fallible<()> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    Ok(command)
+    let from = now();
+    let ended = command.status()?;
+    let until = now();
+    if !ended.success() {
+        return Err(format!("{command:?}: {ended}").into());
+    }
+    samples.add(from, until);
+    Ok(())
 }
 
-/// `tt msg send` from its start to its end.
+/// `tt msg send` from its start to its end: by somebody whose name is given, and by a session of a harness.
 pub(crate) async fn whole_send(effort: Effort) -> Fallible<Vec<Row>> {
     let scratch = two_members().await?;
-    let (mut whole, mut spawned) = (Samples::default(), Samples::default());
-    for round in 0..WARM_UP + effort.of(500, 150) {
-        let mut limit = Samples::default();
-        spawn(&scratch, &mut limit)?;
-        let mut command = send(&scratch)?;
-        let from = now();
-        let ended = command.status()?;
-        let until = now();
-        if !ended.success() {
-            return Err(format!("tt msg send: {ended}").into());
+    let [mut named, mut claude, mut spawned] = [(); 3].map(|()| Samples::default());
+    sample(scratch.tt_in_claude(&["join"])?, &mut Samples::default())?;
+    for round in 0..WARM_UP + effort.of(500, 100) {
+        if round == WARM_UP {
+            [named, claude, spawned] = [(); 3].map(|()| Samples::default());
         }
-        if round >= WARM_UP {
-            spawned.extend(limit);
-            whole.add(from, until);
+        spawn(&scratch, &mut spawned)?;
+        sample(scratch.tt("bench:sender", &SEND)?, &mut named)?;
+        sample(scratch.tt_in_claude(&SEND)?, &mut claude)?;
+    }
+    let mut rows = Vec::new();
+    for (name, what, samples) in
+        [("tt-send", "tt msg send", &named), ("tt-send-claude", "tt msg send by a session of Claude Code", &claude)]
+    {
+        let row = Row::times(name, &format!("{what}, whole process"), samples, Target::MostTimes(4.0));
+        rows.push(row.against("/bin/true p50", spawned.p50()));
+        // A time says as much about the machine as about us, and this one is near its target: no reason to fail a quick run.
+        if !effort.quick {
+            let name = format!("{name}-time");
+            rows.push(Row::times(&name, &format!("{what}, as a time"), samples, Target::Most(3_000.0)));
         }
     }
-    let row = Row::times("tt-send", "tt msg send, whole process", &whole, Target::MostTimes(4.0));
-    // A time says as much about the machine as about us, and this one is near its target: no reason to fail a quick run.
-    let time = Row::times("tt-send-time", "tt msg send, as a time", &whole, Target::Most(3_000.0));
-    let time = if effort.quick { None } else { Some(time) };
-    Ok([row.against("/bin/true p50", spawned.p50())].into_iter().chain(time).collect())
+    Ok(rows)
+}
+
+/// A prompt that asks a daemon which does not answer.
+pub(crate) async fn mute_prompt(effort: Effort) -> Fallible<Row> {
+    let scratch = two_members().await?;
+    let daemon = Pid::from_raw(i32::try_from(scratch.daemon_pid()?)?);
+    let mut samples = Samples::default();
+    kill(daemon, Signal::SIGSTOP)?;
+    let sampled = (0..effort.of(200, 40))
+        .try_for_each(|_| sample(scratch.tt("bench:sender", &["status", "--prompt"])?, &mut samples));
+    kill(daemon, Signal::SIGCONT)?;
+    sampled?;
+    let what = "tt status --prompt, whole process, with a daemon that does not answer";
+    Ok(Row::times("prompt-mute", what, &samples, Target::Most(5_000.0)))
 }
 
 /// `tt msg send` from its start to the line that another member's `tt msg recv --follow` prints.
@@ -61,7 +88,8 @@ pub(crate) async fn line(effort: Effort) -> Fallible<Row> {
     for round in 0..WARM_UP + effort.of(500, 150) {
         let mut limit = Samples::default();
         spawn(&scratch, &mut limit)?;
-        let mut command = send(&scratch)?;
+        let mut command = scratch.tt("bench:sender", &SEND)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let from = now();
         let mut child = command.spawn()?;
         follower.line()?;

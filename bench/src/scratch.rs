@@ -147,6 +147,13 @@ impl Scratch {
         Ok(command)
     }
 
+    /// The same, as a harness runs it: who that is takes a look at the processes above it.
+    pub(crate) fn tt_in_claude(&self, args: &[&str]) -> Fallible<Command> {
+        let mut command = self.command(&program("tt")?);
+        command.env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "bench").args(args);
+        Ok(command)
+    }
+
     /// This program again, in a role, as a given agent.
     pub(crate) fn player(&self, agent: &str, role: &[&str]) -> Fallible<Player> {
         let mut command = self.command(&std::env::current_exe()?);

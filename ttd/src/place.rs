@@ -21,23 +21,39 @@ pub struct Place {
     home: Option<PathBuf>,
 }
 
-/// The rooms there are, by path, as the last commit left them: for whoever must not wait for the database.
+/// The rooms there are, by path, as this daemon's last commit left them: for whoever must not wait for the database.
 #[derive(Debug, Default)]
-pub struct RoomMap(RwLock<HashMap<PathBuf, RoomId>>);
+pub struct RoomMap(RwLock<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The store's epoch in which this was read; none before the first write.
+    epoch: Option<u64>,
+    rooms: HashMap<PathBuf, RoomId>,
+}
 
 impl RoomMap {
-    pub fn add(&self, rooms: impl IntoIterator<Item = (PathBuf, RoomId)>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(rooms);
+    /// Reads the rooms anew where the tables may hold something else than what was written since: at the first write, after
+    /// one that failed, and after another program's. What cannot be read is not known.
+    pub fn follow<E>(&self, epoch: u64, read: impl FnOnce() -> Result<Vec<(PathBuf, RoomId)>, E>) {
+        if self.0.read().unwrap_or_else(PoisonError::into_inner).epoch != Some(epoch) {
+            let rooms = read().unwrap_or_default().into_iter().collect();
+            *self.0.write().unwrap_or_else(PoisonError::into_inner) = Known { epoch: Some(epoch), rooms };
+        }
+    }
+
+    pub fn add(&self, path: PathBuf, room_id: RoomId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).rooms.insert(path, room_id);
     }
 
     pub fn remove(&self, room_id: &RoomId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, id| id != room_id);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).rooms.retain(|_, id| id != room_id);
     }
 
     /// The room a place is in.
     pub fn room_of(&self, place: &Place) -> Option<RoomId> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        place.candidates().find_map(|dir| map.get(dir).cloned())
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        place.candidates().find_map(|dir| known.rooms.get(dir).cloned())
     }
 }
 
@@ -83,7 +99,9 @@ impl Place {
     /// Where a process stands by its own account, if the kernel says the same of it: the kernel's name for a directory is the
     /// true one, and no disk has to be asked.
     pub fn of_process(asked: &Path, kernel: Option<PathBuf>, home: Option<&Path>) -> Option<Self> {
-        let dir = kernel.filter(|dir| dir == asked && dir.to_str().is_some())?;
+        // So it says of a directory that is gone; one of that name can be looked at.
+        let there = |dir: &PathBuf| dir.to_str().is_some_and(|text| !text.ends_with(" (deleted)"));
+        let dir = kernel.filter(|dir| dir == asked && there(dir))?;
         Some(Self { home: home.map(Path::to_owned), dir })
     }
 
@@ -156,6 +174,7 @@ mod tests {
             assert!(stands(other, "/a/b", None).is_none(), "{other}");
         }
         assert!(stands("/a/b", "/a/b (deleted)", None).is_none());
+        assert!(stands("/a/b (deleted)", "/a/b (deleted)", None).is_none());
         assert!(Place::of_process(Path::new("/a"), None, None).is_none());
     }
 
@@ -165,12 +184,18 @@ mod tests {
         let of = |dir: &str, home: Option<&str>| map.room_of(&stands(dir, dir, home).unwrap());
         let room = |name: &str| Some(RoomId::from(name));
         assert_eq!(of("/h/p/src", None), None);
-        map.add([("/h".into(), "home".into()), ("/h/p".into(), "p".into())]);
+        map.follow(1, || Ok::<_, ()>(vec![("/h".into(), "home".into())]));
+        map.add("/h/p".into(), "p".into());
+        map.follow(1, || -> Result<_, ()> { panic!("nothing else was written") });
         assert_eq!(of("/h/p/src", None), room("p"));
         assert_eq!(of("/h/q", None), room("home"));
         assert_eq!(of("/h/q", Some("/h")), None, "home counts only for home itself");
         assert_eq!(of("/h", Some("/h")), room("home"));
         map.remove(&"p".into());
         assert_eq!(of("/h/p/src", None), room("home"));
+        map.follow(2, || Ok::<_, ()>(vec![("/h/q".into(), "q".into())]));
+        assert_eq!((of("/h", None), of("/h/q", None)), (None, room("q")));
+        map.follow(3, || Err(()));
+        assert_eq!(of("/h/q", None), None);
     }
 }

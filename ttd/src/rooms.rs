@@ -73,12 +73,9 @@ pub struct Commander {
 }
 
 impl Rooms {
-    /// Reads which rooms there are; nobody else may command any before that is done.
-    pub async fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Result<Self, Error> {
-        let (began, map) = (clock.now(), RoomMap::default());
-        map.add(store.read(rooms::paths).await?);
-        let (hub, kept) = (Hub::default(), Kept::default());
-        Ok(Self(Arc::new(Inner { store, hub, clock, watch, policy, began, kept, map })))
+    pub fn new(store: Store, clock: Clock, watch: Watch, policy: Policy) -> Self {
+        let (began, hub, kept, map) = (clock.now(), Hub::default(), Kept::default(), RoomMap::default());
+        Self(Arc::new(Inner { store, hub, clock, watch, policy, began, kept, map }))
     }
 
     pub fn clock(&self) -> &Clock {
@@ -243,6 +240,7 @@ impl Rooms {
         let (this, keeping) = (self.clone(), self.clone());
         let command = move |connection: &Connection| {
             let mut aftermath = None;
+            keeping.0.map.follow(keeping.0.store.epoch(), || rooms::paths(connection));
             let answer = command(connection, &mut aftermath)?;
             // From here on nothing but the transaction as a whole can fail.
             if let Some(room) = aftermath.as_mut().and_then(|aftermath| aftermath.room.take()) {
@@ -260,7 +258,9 @@ impl Rooms {
 
     fn publish(&self, aftermath: Aftermath) {
         let hub = &self.0.hub;
-        self.0.map.add(aftermath.created.map(|path| (path, aftermath.room_id.clone())));
+        if let Some(path) = aftermath.created {
+            self.0.map.add(path, aftermath.room_id.clone());
+        }
         if aftermath.deleted {
             self.0.map.remove(&aftermath.room_id);
         }

@@ -11,12 +11,12 @@ use tt_proto::room::{RoomState, StickState};
 use crate::connect::Settings;
 use crate::layout::columns;
 use crate::output::{Format, Output};
-use crate::runtime::in_a_runtime;
 use crate::workspace::{PathArg, Workspace};
 use crate::{Context, Failure, render};
 
-/// A prompt that takes longer than this is better without.
-const PROMPT_DEADLINE: Duration = Duration::from_millis(3);
+/// A daemon that takes longer than this to answer is not waited for: a prompt has some milliseconds in all, and to start and to
+/// end a program takes two of them.
+const PROMPT_DEADLINE: Duration = Duration::from_millis(2);
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -99,11 +99,8 @@ async fn prompt(context: &Context, path: PathArg) -> Result<(), Failure> {
     let mut look = pin!(look);
     let word = match std::future::poll_fn(|context| Poll::Ready(look.as_mut().poll(context))).await {
         Poll::Ready(word) => word,
-        // Not over at once: something is out of the ordinary.
-        Poll::Pending => {
-            in_a_runtime().await;
-            tokio::time::timeout(PROMPT_DEADLINE, look).await.ok().flatten()
-        }
+        // Something is out of the ordinary, and whatever that takes, it is more than there is time for.
+        Poll::Pending => None,
     };
     let Some(word) = word else { return Ok(()) };
     let icon = context.settings.env.get_str("TT_PROMPT_ICON").unwrap_or("⚑");

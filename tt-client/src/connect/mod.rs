@@ -217,7 +217,8 @@ async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
             Opened::Busy => return Err(busy(settings)),
             Opened::Failed(error) => return Err(error),
         };
-        let answer = tokio::time::timeout_at(give_up, greet(settings, stream)).await;
+        let left = give_up.saturating_duration_since(Instant::now());
+        let answer = tokio::time::timeout_at(give_up, greet(settings, stream, left)).await;
         match answer.map_err(|_| busy(settings))? {
             Ok((rpc, welcome)) => {
                 if !replaced && replace::should_replace(settings, &welcome) {
@@ -251,8 +252,12 @@ enum Greeting {
     Failed(Error),
 }
 
-async fn greet(settings: &Settings, stream: std::os::unix::net::UnixStream) -> Result<(Rpc, Welcome), Greeting> {
-    let rpc = transport::speak(stream, settings.wire, settings.deadline).await.map_err(|mute| match mute {
+async fn greet(
+    settings: &Settings,
+    stream: std::os::unix::net::UnixStream,
+    patience: Duration,
+) -> Result<(Rpc, Welcome), Greeting> {
+    let rpc = transport::speak(stream, settings.wire, patience).await.map_err(|mute| match mute {
         Mute::HungUp(why) => Greeting::HungUp(why),
         Mute::TimedOut => Greeting::Failed(busy(settings)),
         Mute::Stranger(uid) => Greeting::Failed(stranger(settings, uid)),

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use jsonrpsee::core::params::BatchRequestBuilder;
 use jsonrpsee::core::rpc_params;
 use jsonrpsee::core::traits::ToRpcParams;
 use jsonrpsee::types::{ErrorObjectOwned, Id, Request};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -54,7 +57,7 @@ struct Answer<'a> {
 }
 
 impl Short {
-    /// A greeting, if there is one, goes out together with the first call.
+    /// Of a socket that does not block. A greeting, if there is one, goes out together with the first call.
     pub(super) fn new(stream: UnixStream, hello: Option<Hello>, patience: Duration) -> Self {
         Self(Mutex::new(Line { stream: Some(stream), hello, welcome: None, patience }))
     }
@@ -112,17 +115,42 @@ impl Line {
             body.len()
         );
         let failed = |e: std::io::Error| match e.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::RequestTimeout,
+            ErrorKind::TimedOut => ClientError::RequestTimeout,
             _ => cut(e),
         };
-        stream
-            .set_write_timeout(Some(self.patience))
-            .and_then(|()| stream.write_all(request.as_bytes()))
-            .map_err(failed)?;
+        write_all(&mut stream, request.as_bytes(), give_up).map_err(failed)?;
         let answer = read_answer(&mut stream, give_up).map_err(failed)?;
         self.stream = Some(stream);
         Ok(answer)
     }
+}
+
+/// Waits until there is something to read, or room to write. A time-out of the socket itself would be rounded to the ticks of
+/// the kernel, which are longer than a prompt has time for.
+fn wait(stream: &UnixStream, what: PollFlags, give_up: Instant) -> std::io::Result<()> {
+    loop {
+        let left = give_up.saturating_duration_since(Instant::now());
+        let left = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(stream.as_fd(), what)], left) {
+            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn write_all(stream: &mut UnixStream, mut bytes: &[u8], give_up: Instant) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(e) if e.kind() == ErrorKind::WouldBlock => wait(stream, PollFlags::POLLOUT, give_up)?,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 /// Reads an answer to its end.
@@ -130,14 +158,10 @@ fn read_answer(stream: &mut UnixStream, give_up: Instant) -> std::io::Result<Vec
     let (mut read, mut piece) = (Vec::new(), [0; 4096]);
     let mut head = None;
     while head.as_ref().is_none_or(|head: &Head| read.len() < head.length + head.body) {
-        let left = give_up.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        wait(stream, PollFlags::POLLIN, give_up)?;
         let length = match stream.read(&mut piece) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&e.kind()) => continue,
             length => length?,
         };
         read.extend_from_slice(&piece[..length]);
@@ -208,8 +232,10 @@ impl Rpc {
     ) -> Option<Result<T, ClientError>> {
         match self {
             Self::Short(rpc) => {
-                rpc.line().patience = deadline;
-                Some(call(self).await).filter(|answer| !matches!(answer, Err(ClientError::RequestTimeout)))
+                let usual = std::mem::replace(&mut rpc.line().patience, deadline);
+                let answer = call(self).await;
+                rpc.line().patience = usual;
+                Some(answer).filter(|answer| !matches!(answer, Err(ClientError::RequestTimeout)))
             }
             Self::Long(_) => tokio::time::timeout(deadline, call(self)).await.ok(),
         }
@@ -284,6 +310,7 @@ mod tests {
     use super::*;
 
     fn short(stream: UnixStream, hello: Option<Hello>) -> Short {
+        stream.set_nonblocking(true).unwrap();
         Short::new(stream, hello, Duration::from_secs(60))
     }
 

@@ -19,6 +19,9 @@ use super::rpc::{Rpc, Short};
 /// Every call brings its own deadline; a wait is longer than any that would do for all.
 const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The kernel waits for a full queue in ticks, which may be as long as this. Whoever has less time does not wait for it.
+const TICK: Duration = Duration::from_millis(10);
+
 /// What is at the socket's path.
 pub(super) enum Opened {
     Stream(UnixStream),
@@ -48,12 +51,17 @@ pub(super) fn open(path: &Path, patience: Duration) -> Opened {
 fn try_open(path: &Path, patience: Duration) -> Result<UnixStream, Errno> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
     nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
-    // A blocking connect to a full queue waits as long as a send may.
-    let patience =
-        TimeVal::new(patience.as_secs().try_into().unwrap_or(i32::MAX).into(), patience.subsec_micros().into());
-    setsockopt(&fd, sockopt::SendTimeout, &patience)?;
-    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    Ok(UnixStream::from(fd))
+    let stream = UnixStream::from(fd);
+    if patience < TICK {
+        stream.set_nonblocking(true).map_err(|_| Errno::EINVAL)?;
+    } else {
+        // A blocking connect to a full queue waits as long as a send may.
+        let patience =
+            TimeVal::new(patience.as_secs().try_into().unwrap_or(i32::MAX).into(), patience.subsec_micros().into());
+        setsockopt(&stream, sockopt::SendTimeout, &patience)?;
+    }
+    connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(stream)
 }
 
 /// Why a connected socket did not become a client.
@@ -67,12 +75,10 @@ pub(super) enum Mute {
 /// Makes a JSON-RPC client of a connected socket, after checking that the other end is run by the same user.
 pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) -> Result<Rpc, Mute> {
     check(&stream)?;
-    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
     if wire == Wire::Short {
         return Ok(Rpc::Short(Box::new(Short::new(stream, None, deadline))));
     }
-    stream.set_nonblocking(true).map_err(hung_up)?;
-    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(|e| Mute::HungUp(e.to_string()))?;
     let url = Url::parse("ws://localhost/").map_err(|e| Mute::HungUp(e.to_string()))?;
     let transport = WsTransportClientBuilder::default()
         .max_request_size(MAX_REQUEST_BYTES)
@@ -91,8 +97,10 @@ pub(super) fn speak_at_once(stream: UnixStream, hello: Hello, deadline: Duration
     Ok(Rpc::Short(Box::new(Short::new(stream, Some(hello), deadline))))
 }
 
+/// Looks who is at the other end. From here on the socket does not block.
 fn check(stream: &UnixStream) -> Result<(), Mute> {
-    let peer = peer_uid(stream).map_err(|e| Mute::HungUp(e.to_string()))?;
+    let peer = stream.set_nonblocking(true).and_then(|()| Ok(peer_uid(stream)?));
+    let peer = peer.map_err(|e| Mute::HungUp(e.to_string()))?;
     if peer != nix::unistd::getuid().as_raw() {
         return Err(Mute::Stranger(peer));
     }

@@ -47,8 +47,9 @@ struct AtOnce<'a> {
 }
 
 impl Processes for AtOnce<'_> {
+    /// Nothing more once it cannot be had at once anyway.
     fn get(&self, pid: u32) -> Option<Process> {
-        self.processes.get(pid)
+        if self.asked.load(Ordering::Relaxed) { None } else { self.processes.get(pid) }
     }
 
     fn arguments(&self, _pid: u32) -> Vec<String> {

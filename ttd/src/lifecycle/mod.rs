@@ -141,7 +141,7 @@ impl Daemon {
             |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
         let (listener, own) = socket.into_parts().map_err(cannot)?;
         let (watch, exits) = Watch::new(options.processes.clone());
-        let rooms = Rooms::new(store, options.clock.clone(), watch, options.policy.clone()).await?;
+        let rooms = Rooms::new(store, options.clock.clone(), watch, options.policy.clone());
         // Before anything can happen.
         let newest = rooms.store().read(events::newest_of_all).await?;
         let shared = Arc::new(Shared::new(options, rooms.clone(), stop, newest));
