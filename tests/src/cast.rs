@@ -39,7 +39,14 @@ impl Cast {
     }
 
     fn play(pid: u32) -> Process {
-        Process { pid, parent: pid + 1, session: pid, started_at: "the beginning".into(), name: "player".into() }
+        Process {
+            pid,
+            parent: pid + 1,
+            session: pid,
+            started_at: "the beginning".into(),
+            name: "player".into(),
+            arguments_at: None,
+        }
     }
 }
 
@@ -52,8 +59,8 @@ impl Processes for Cast {
         self.kernel.get(pid).map(|process| Process { session: process.pid, ..process })
     }
 
-    fn arguments(&self, pid: u32) -> Vec<String> {
-        self.kernel.arguments(pid)
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        self.kernel.arguments(process)
     }
 
     fn host_id(&self) -> String {

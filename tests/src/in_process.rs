@@ -114,8 +114,8 @@ impl Processes for Gate {
         self.kernel.get(pid)
     }
 
-    fn arguments(&self, pid: u32) -> Vec<String> {
-        self.kernel.arguments(pid)
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        self.kernel.arguments(process)
     }
 
     fn host_id(&self) -> String {

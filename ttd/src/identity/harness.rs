@@ -90,7 +90,7 @@ impl Harness {
         if let Some(harness) = Self::of_program(&process.name) {
             return Some(harness);
         }
-        let arguments = processes.arguments(process.pid);
+        let arguments = processes.arguments(process);
         let program = arguments.first().map_or("", |a| file_name(a));
         if let Some(harness) = Self::of_program(program) {
             return Some(harness);
@@ -141,7 +141,7 @@ mod tests {
             None
         }
 
-        fn arguments(&self, _pid: u32) -> Vec<String> {
+        fn arguments(&self, _process: &Process) -> Vec<String> {
             self.0.iter().map(|a| (*a).to_owned()).collect()
         }
 
@@ -174,7 +174,14 @@ mod tests {
             ("node", &["node"], None),
         ];
         for (name, arguments, expected) in cases {
-            let process = Process { pid: 10, parent: 1, session: 1, started_at: "1".into(), name: (*name).into() };
+            let process = Process {
+                pid: 10,
+                parent: 1,
+                session: 1,
+                started_at: "1".into(),
+                name: (*name).into(),
+                arguments_at: None,
+            };
             let found = Harness::of_process(&process, &StartedWith(arguments));
             assert_eq!(found, *expected, "{name} {arguments:?}");
         }

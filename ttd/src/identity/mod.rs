@@ -4,7 +4,9 @@
 
 mod harness;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 pub use harness::Harness;
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
@@ -31,30 +33,80 @@ pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Identity
     Derivation { caller, processes, steps: Vec::new() }.run()
 }
 
-/// The same where it can be had at once. None where it depends on what lies in the memory of a process, which may keep
-/// whoever asks waiting.
-pub fn derive_at_once(caller: &Caller<'_>, processes: &dyn Processes) -> Option<Result<Identity, Error>> {
-    let at_once = AtOnce { processes, asked: AtomicBool::new(false) };
+/// The same for whoever may wait, remembering what was found out on the way.
+pub fn derive_and_remember(caller: &Caller<'_>, processes: &dyn Processes, memory: &Memory) -> Result<Identity, Error> {
+    derive(caller, &Remembering { processes, memory, missing: None })
+}
+
+/// The same where it can be had at once. None where it depends on what lies in the memory of a process and was not read
+/// before: that may keep whoever asks waiting.
+pub fn derive_at_once(
+    caller: &Caller<'_>,
+    processes: &dyn Processes,
+    memory: &Memory,
+) -> Option<Result<Identity, Error>> {
+    let at_once = Remembering { processes, memory, missing: Some(AtomicBool::new(false)) };
     let identity = derive(caller, &at_once);
-    (!at_once.asked.into_inner()).then_some(identity)
+    (!at_once.is_missing_something()).then_some(identity)
 }
 
-/// Processes as far as they can be looked up without waiting.
-struct AtOnce<'a> {
-    processes: &'a dyn Processes,
-    /// Whether somebody wanted to know more.
-    asked: AtomicBool,
-}
+/// More processes than this are not above callers at once; the others are read again when they are needed.
+const REMEMBERED: usize = 256;
 
-impl Processes for AtOnce<'_> {
-    /// Nothing more once it cannot be had at once anyway.
-    fn get(&self, pid: u32) -> Option<Process> {
-        if self.asked.load(Ordering::Relaxed) { None } else { self.processes.get(pid) }
+/// What processes were started with.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<HashMap<u32, (Process, Vec<String>)>>);
+
+impl Memory {
+    /// What was read of this process, if it runs the same program still.
+    fn recall(&self, process: &Process) -> Option<Vec<String>> {
+        let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, arguments) = memory.get(&process.pid)?;
+        let same = known.started_at == process.started_at
+            && known.name == process.name
+            && known.arguments_at == process.arguments_at;
+        (same && process.arguments_at.is_some()).then(|| arguments.clone())
     }
 
-    fn arguments(&self, _pid: u32) -> Vec<String> {
-        self.asked.store(true, Ordering::Relaxed);
-        Vec::new()
+    fn remember(&self, process: &Process, arguments: &[String]) {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.len() >= REMEMBERED {
+            memory.clear();
+        }
+        memory.insert(process.pid, (process.clone(), arguments.to_owned()));
+    }
+}
+
+/// Processes, and what is remembered of them.
+struct Remembering<'a> {
+    processes: &'a dyn Processes,
+    memory: &'a Memory,
+    /// For whoever does not wait: whether something is not remembered.
+    missing: Option<AtomicBool>,
+}
+
+impl Remembering<'_> {
+    fn is_missing_something(&self) -> bool {
+        self.missing.as_ref().is_some_and(|missing| missing.load(Ordering::Relaxed))
+    }
+}
+
+impl Processes for Remembering<'_> {
+    /// Nothing more once something is missing anyway.
+    fn get(&self, pid: u32) -> Option<Process> {
+        if self.is_missing_something() { None } else { self.processes.get(pid) }
+    }
+
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        if let Some(missing) = &self.missing {
+            return self.memory.recall(process).unwrap_or_else(|| {
+                missing.store(true, Ordering::Relaxed);
+                Vec::new()
+            });
+        }
+        let arguments = self.processes.arguments(process);
+        self.memory.remember(process, &arguments);
+        arguments
     }
 
     fn host_id(&self) -> String {
@@ -294,8 +346,8 @@ mod tests {
             self.0.get(&pid).map(|(process, _)| process.clone())
         }
 
-        fn arguments(&self, pid: u32) -> Vec<String> {
-            self.0.get(&pid).map(|(_, arguments)| arguments.clone()).unwrap_or_default()
+        fn arguments(&self, process: &Process) -> Vec<String> {
+            self.0.get(&process.pid).map(|(_, arguments)| arguments.clone()).unwrap_or_default()
         }
 
         fn host_id(&self) -> String {
@@ -315,7 +367,14 @@ mod tests {
             let arguments: Vec<String> = name.split(' ').map(str::to_owned).collect();
             let parent = if i == 0 { 0 } else { pid - 1 };
             let short = arguments[0].rsplit('/').next().unwrap_or_default().to_owned();
-            let process = Process { pid, parent, session: 100, started_at: format!("t{pid}"), name: short };
+            let process = Process {
+                pid,
+                parent,
+                session: 100,
+                started_at: format!("t{pid}"),
+                name: short,
+                arguments_at: Some((0, u64::from(pid))),
+            };
             table.0.insert(pid, (process, arguments));
         }
         (table, 99 + names.len() as u32)
@@ -330,10 +389,13 @@ mod tests {
         let (table, pid) = chain(names);
         let caller = Caller { pid: Some(pid), user: "alice", signals };
         let identity = derive(&caller, &table).unwrap();
-        // What is said at once is never anything else.
-        if let Some(at_once) = derive_at_once(&caller, &table) {
+        // What is said at once is never anything else, and once all was read it is always said at once.
+        let memory = Memory::default();
+        if let Some(at_once) = derive_at_once(&caller, &table, &memory) {
             assert_eq!(at_once.unwrap(), identity);
         }
+        assert_eq!(derive_and_remember(&caller, &table, &memory).unwrap(), identity);
+        assert_eq!(derive_at_once(&caller, &table, &memory).unwrap().unwrap(), identity);
         identity
     }
 
@@ -341,13 +403,34 @@ mod tests {
     fn only_what_lies_in_the_memory_of_a_process_has_to_be_waited_for() {
         let at_once = |names: &[&str], pairs: &[(&str, &str)]| {
             let (table, pid) = chain(names);
-            derive_at_once(&Caller { pid: Some(pid), user: "alice", signals: &signals(pairs) }, &table).is_some()
+            let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(pairs) };
+            derive_at_once(&caller, &table, &Memory::default()).is_some()
         };
         assert!(at_once(&["bash", "tt"], &[]));
         assert!(at_once(&["node x", "bash", "tt"], &[("TT_HARNESS_AGENT_ID", "a:b")]));
         let claude = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")];
         assert!(!at_once(&["bash", "claude", "zsh", "tt"], &claude), "zsh may run anything");
         assert!(!at_once(&["bash", "node /usr/bin/gemini", "bash", "tt"], &[("GEMINI_CLI", "1")]));
+    }
+
+    #[test]
+    fn what_is_remembered_is_of_the_same_program_in_the_same_process() {
+        let (table, pid) = chain(&["bash", "node /usr/bin/gemini", "tt"]);
+        let (process, arguments) = table.0[&101].clone();
+        let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&[("GEMINI_CLI", "1")]) };
+        let memory = Memory::default();
+        derive_and_remember(&caller, &table, &memory).unwrap();
+        assert_eq!(memory.recall(&process), Some(arguments));
+        for other in [
+            Process { started_at: "later".into(), ..process.clone() },
+            Process { name: "renamed".into(), ..process.clone() },
+            Process { arguments_at: Some((1, 2)), ..process.clone() },
+            Process { arguments_at: None, ..process.clone() },
+            Process { pid: 7, ..process.clone() },
+        ] {
+            assert_eq!(memory.recall(&other), None, "{other:?}");
+        }
+        assert!(memory.recall(&Process { parent: 1, ..process }).is_some(), "whoever is its parent now");
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<Process> {
         // Ticks since boot repeat after a reboot; the boot id tells them apart.
         started_at: format!("{}@{boot_id}", number(22)?),
         name: name.to_owned(),
+        arguments_at: number(48).zip(number(49)).filter(|(from, to)| from < to),
     })
 }
 
@@ -110,7 +111,9 @@ mod tests {
         // Field 6 is the session and field 22 the start time.
         let process = process.unwrap();
         assert_eq!((process.parent, process.session, process.name.as_str()), (7, 9, "a) b (c"));
-        assert_eq!(process.started_at, "123456@boot");
+        assert_eq!((process.started_at.as_str(), process.arguments_at), ("123456@boot", None));
+        let whole = format!("{stat} {} 4096 4100 0", (25..=47).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
+        assert_eq!(parse_stat(42, &whole, "boot").unwrap().arguments_at, Some((4096, 4100)));
         assert_eq!(parse_stat(42, &stat.replace(") S ", ") Z "), "boot"), None);
         assert_eq!(parse_stat(42, "42 (x", "boot"), None);
     }

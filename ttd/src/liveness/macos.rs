@@ -54,6 +54,7 @@ pub(super) fn process(pid: u32, _boot_id: &str) -> Option<Process> {
         session,
         started_at: format!("{}.{:06}", info.pbi_start_tvsec, info.pbi_start_tvusec),
         name: text(&info.pbi_comm),
+        arguments_at: None,
     })
 }
 

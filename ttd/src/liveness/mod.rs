@@ -36,6 +36,9 @@ pub struct Process {
     pub started_at: String,
     /// The kernel's short name.
     pub name: String,
+    /// Where in its memory its arguments lie. A program that takes the place of another has them elsewhere; none where the
+    /// kernel does not say.
+    pub arguments_at: Option<(u64, u64)>,
 }
 
 /// Where processes are looked up. The machine's own table, or a made-up one in tests.
@@ -44,7 +47,7 @@ pub trait Processes: Send + Sync {
 
     /// What a process was started with; nothing where that cannot be read. It lives in the memory of the process, and one in
     /// trouble can keep whoever asks waiting.
-    fn arguments(&self, pid: u32) -> Vec<String>;
+    fn arguments(&self, process: &Process) -> Vec<String>;
 
     /// The directory a process stands in, under the kernel's name for it, where that can be had without touching a disk.
     fn cwd(&self, _pid: u32) -> Option<PathBuf> {
@@ -110,8 +113,8 @@ impl Processes for Kernel {
         platform::process(pid, &self.boot_id)
     }
 
-    fn arguments(&self, pid: u32) -> Vec<String> {
-        platform::arguments(pid)
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        platform::arguments(process.pid)
     }
 
     #[cfg(target_os = "linux")]
@@ -139,7 +142,8 @@ mod tests {
         assert_eq!(me.parent, nix::unistd::getppid().as_raw() as u32);
         assert!(!me.started_at.is_empty() && !me.name.is_empty());
         let arguments = std::env::args().collect::<Vec<_>>();
-        assert_eq!(kernel.arguments(std::process::id()), arguments);
+        assert_eq!(kernel.arguments(&me), arguments);
+        assert!(me.arguments_at.is_some() || cfg!(not(target_os = "linux")));
         assert_eq!(kernel.get(std::process::id()), Some(me));
     }
 

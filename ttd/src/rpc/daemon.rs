@@ -117,7 +117,7 @@ impl DaemonMethods {
         let place = Place::of_process(&asked, processes.cwd(pid), shared.home.as_deref())?;
         let room_id = shared.rooms.map().room_of(&place)?;
         let caller = Caller { pid: Some(pid), user: &shared.user, signals: &hello.signals };
-        let identity = identity::derive_at_once(&caller, processes)?.ok()?;
+        let identity = identity::derive_at_once(&caller, processes, &shared.memory)?.ok()?;
         Some((identity, Some(room_id)))
     }
 
@@ -125,8 +125,11 @@ impl DaemonMethods {
     async fn look(&self, call: &Call, hello: &Hello) -> Result<(Identity, Option<RoomId>), Error> {
         let shared = &self.0;
         let (pid, signals) = (call.connection.pid, hello.signals.clone());
-        let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
-        let derive = move || identity::derive(&Caller { pid, user: &user, signals: &signals }, processes.as_ref());
+        let this = shared.clone();
+        let derive = move || {
+            let caller = Caller { pid, user: &this.user, signals: &signals };
+            identity::derive_and_remember(&caller, this.options.processes.as_ref(), &this.memory)
+        };
         let Some(path) = &hello.context_path else { return Ok((blocking(derive).await?, None)) };
         let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |place| place).await?;
         let both = move || Ok((derive()?, look()?));

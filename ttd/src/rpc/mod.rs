@@ -29,6 +29,7 @@ use tt_proto::hello::Program;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
 
 use crate::hub::Owner;
+use crate::identity;
 use crate::lifecycle::Options;
 use crate::lifecycle::idle::Activity;
 use crate::place::{self, Place};
@@ -76,6 +77,8 @@ pub struct Shared {
     /// The newest event when this daemon started. What came after it no wait has told yet.
     newest_at_start: i64,
     looks: Arc<Semaphore>,
+    /// What the processes above our callers were started with.
+    memory: identity::Memory,
 }
 
 impl Shared {
@@ -96,6 +99,7 @@ impl Shared {
             comings: Mutex::default(),
             newest_at_start,
             looks: Arc::new(Semaphore::new(MAX_LOOKS)),
+            memory: identity::Memory::default(),
         }
     }
 
