@@ -147,10 +147,11 @@ impl Scratch {
         Ok(command)
     }
 
-    /// The same, as a harness runs it: who that is takes a look at the processes above it.
+    /// The same, as a session of Claude Code that we are the process of.
     pub(crate) fn tt_in_claude(&self, args: &[&str]) -> Fallible<Command> {
         let mut command = self.command(&program("tt")?);
-        command.env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "bench").args(args);
+        command.env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "bench");
+        command.env("CLAUDE_PID", std::process::id().to_string()).args(args);
         Ok(command)
     }
 

@@ -65,7 +65,7 @@ impl Memory {
         let same = known.started_at == process.started_at
             && known.name == process.name
             && known.arguments_at == process.arguments_at;
-        (same && process.arguments_at.is_some()).then(|| arguments.clone())
+        same.then(|| arguments.clone())
     }
 
     fn remember(&self, process: &Process, arguments: &[String]) {

@@ -37,7 +37,7 @@ pub struct Process {
     /// The kernel's short name.
     pub name: String,
     /// Where in its memory its arguments lie. A program that takes the place of another has them elsewhere; none where the
-    /// kernel does not say.
+    /// kernel does not say, as of another user's processes.
     pub arguments_at: Option<(u64, u64)>,
 }
 
