@@ -92,9 +92,14 @@ impl Remembering<'_> {
 }
 
 impl Processes for Remembering<'_> {
-    /// Nothing more once something is missing anyway.
     fn get(&self, pid: u32) -> Option<Process> {
-        if self.is_missing_something() { None } else { self.processes.get(pid) }
+        self.processes.get(pid)
+    }
+
+    /// No further once something is missing anyway.
+    fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
+        let mut lineage = self.processes.lineage(pid);
+        Box::new(std::iter::from_fn(move || if self.is_missing_something() { None } else { lineage.next() }))
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {
