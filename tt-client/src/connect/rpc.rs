@@ -26,6 +26,10 @@ use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 /// More than this is no head of an answer of ours.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
+/// A socket's own time-out is rounded to the ticks of the kernel. That matters where less than this is left, as for a prompt;
+/// elsewhere it is the cheaper one: it needs no timer of its own.
+const PRECISELY: Duration = Duration::from_millis(50);
+
 /// A connection to call on.
 #[derive(Debug)]
 pub enum Rpc {
@@ -57,7 +61,7 @@ struct Answer<'a> {
 }
 
 impl Short {
-    /// Of a socket that does not block. A greeting, if there is one, goes out together with the first call.
+    /// Of a socket that blocks. A greeting, if there is one, goes out together with the first call.
     pub(super) fn new(stream: UnixStream, hello: Option<Hello>, patience: Duration) -> Self {
         Self(Mutex::new(Line { stream: Some(stream), hello, welcome: None, patience }))
     }
@@ -125,32 +129,42 @@ impl Line {
     }
 }
 
-/// Waits until there is something to read, or room to write. A time-out of the socket itself would be rounded to the ticks of
-/// the kernel, which are longer than a prompt has time for.
-fn wait(stream: &UnixStream, what: PollFlags, give_up: Instant) -> std::io::Result<()> {
-    loop {
-        let left = give_up.saturating_duration_since(Instant::now());
-        let left = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(stream.as_fd(), what)], left) {
-            Ok(0) => return Err(ErrorKind::TimedOut.into()),
-            Ok(_) => return Ok(()),
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
+/// How long is left until a call is given up.
+fn left(give_up: Instant) -> std::io::Result<Duration> {
+    let left = give_up.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 fn write_all(stream: &mut UnixStream, mut bytes: &[u8], give_up: Instant) -> std::io::Result<()> {
     while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(give_up)?))?;
         match stream.write(bytes) {
             Ok(length) => bytes = &bytes[length..],
-            Err(e) if e.kind() == ErrorKind::WouldBlock => wait(stream, PollFlags::POLLOUT, give_up)?,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&e.kind()) => {}
             Err(e) => return Err(e),
         }
     }
     Ok(())
+}
+
+/// Reads what there is, once there is something.
+fn read_some(stream: &mut UnixStream, bytes: &mut [u8], give_up: Instant) -> std::io::Result<usize> {
+    loop {
+        let left = left(give_up)?;
+        if left < PRECISELY {
+            let left = PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::ZERO);
+            match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], left) {
+                Ok(0) | Err(Errno::EINTR) => continue,
+                ready => ready?,
+            };
+        } else {
+            stream.set_read_timeout(Some(left))?;
+        }
+        match stream.read(bytes) {
+            Err(e) if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&e.kind()) => {}
+            read => return read,
+        }
+    }
 }
 
 /// Reads an answer to its end.
@@ -158,12 +172,10 @@ fn read_answer(stream: &mut UnixStream, give_up: Instant) -> std::io::Result<Vec
     let (mut read, mut piece) = (Vec::new(), [0; 4096]);
     let mut head = None;
     while head.as_ref().is_none_or(|head: &Head| read.len() < head.length + head.body) {
-        wait(stream, PollFlags::POLLIN, give_up)?;
-        let length = match stream.read(&mut piece) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Err(e) if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&e.kind()) => continue,
-            length => length?,
-        };
+        let length = read_some(stream, &mut piece, give_up)?;
+        if length == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
         read.extend_from_slice(&piece[..length]);
         if head.is_none() {
             head = Head::parse(&read)?;
@@ -310,7 +322,6 @@ mod tests {
     use super::*;
 
     fn short(stream: UnixStream, hello: Option<Hello>) -> Short {
-        stream.set_nonblocking(true).unwrap();
         Short::new(stream, hello, Duration::from_secs(60))
     }
 

@@ -61,6 +61,7 @@ fn try_open(path: &Path, patience: Duration) -> Result<UnixStream, Errno> {
         setsockopt(&stream, sockopt::SendTimeout, &patience)?;
     }
     connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    stream.set_nonblocking(false).map_err(|_| Errno::EINVAL)?;
     Ok(stream)
 }
 
@@ -78,7 +79,9 @@ pub(super) async fn speak(stream: UnixStream, wire: Wire, deadline: Duration) ->
     if wire == Wire::Short {
         return Ok(Rpc::Short(Box::new(Short::new(stream, None, deadline))));
     }
-    let stream = tokio::net::UnixStream::from_std(stream).map_err(|e| Mute::HungUp(e.to_string()))?;
+    let hung_up = |e: std::io::Error| Mute::HungUp(e.to_string());
+    stream.set_nonblocking(true).map_err(hung_up)?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(hung_up)?;
     let url = Url::parse("ws://localhost/").map_err(|e| Mute::HungUp(e.to_string()))?;
     let transport = WsTransportClientBuilder::default()
         .max_request_size(MAX_REQUEST_BYTES)
@@ -97,10 +100,8 @@ pub(super) fn speak_at_once(stream: UnixStream, hello: Hello, deadline: Duration
     Ok(Rpc::Short(Box::new(Short::new(stream, Some(hello), deadline))))
 }
 
-/// Looks who is at the other end. From here on the socket does not block.
 fn check(stream: &UnixStream) -> Result<(), Mute> {
-    let peer = stream.set_nonblocking(true).and_then(|()| Ok(peer_uid(stream)?));
-    let peer = peer.map_err(|e| Mute::HungUp(e.to_string()))?;
+    let peer = peer_uid(stream).map_err(|e| Mute::HungUp(e.to_string()))?;
     if peer != nix::unistd::getuid().as_raw() {
         return Err(Mute::Stranger(peer));
     }
