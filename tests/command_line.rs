@@ -156,7 +156,7 @@ fn the_prompt_is_silent_without_a_daemon_and_short_with_one() {
     assert!(shown.iter().all(|piece| piece.is_empty() || piece == "⚑T1 "), "{shown:?}");
     assert!(in_repo(&["status"]).contains("you hold the stick"));
     // A daemon that is there and does not answer is not waited for; how short that is, ttbench measures.
-    tt_tests::home::send(home.daemon().unwrap(), Signal::SIGSTOP);
+    tt_tests::process::freeze(home.daemon().unwrap());
     let stopped = in_repo(&["status", "--prompt"]);
     tt_tests::home::send(home.daemon().unwrap(), Signal::SIGCONT);
     assert_eq!(stopped, "");

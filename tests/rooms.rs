@@ -146,6 +146,7 @@ fn a_greeting_and_one_call_may_come_in_one_request_and_no_more() {
     let ask =
         |calls: &[&serde_json::Value]| Wire::connect(&home.paths().socket).post(&serde_json::json!(calls).to_string());
     let answers = ask(&[&hello, &state]);
+    assert!(answers[0]["result"]["room_id"].is_string(), "{answers}");
     assert_eq!(answers[0]["result"]["room_id"], answers[1]["result"]["room"]["room_id"]);
     assert_eq!((&answers[0]["id"], &answers[1]["id"]), (&1.into(), &2.into()));
     let before = ask(&[&state, &hello]);

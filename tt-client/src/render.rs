@@ -36,16 +36,17 @@ pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A member's name, or its id where others who are there have the same name. Someone who is gone gives way to someone who
-/// is not.
+/// A member's name, or its id where others who are there have the same name, or anybody has it for an id. Someone who is gone
+/// gives way to someone who is not.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return id(agent) };
-    let same = |other: &&Member| other.display_name.eq_ignore_ascii_case(&member.display_name);
-    let counts = |other: &&Member| other.agent_id == *agent || other.status == MemberStatus::Active;
-    if members.iter().filter(same).filter(counts).count() > 1 {
+    let name = member.display_name.as_str();
+    let named = |other: &Member| other.status == MemberStatus::Active && other.display_name.eq_ignore_ascii_case(name);
+    let taken = |other: &Member| named(other) || other.agent_id.as_str().eq_ignore_ascii_case(name);
+    if members.iter().any(|other| other.agent_id != *agent && taken(other)) {
         return id(agent);
     }
-    quoted(&member.display_name)
+    quoted(name)
 }
 
 /// Words of ours that stand where names stand.

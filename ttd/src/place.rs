@@ -29,31 +29,38 @@ pub struct RoomMap(RwLock<Known>);
 struct Known {
     /// The store's epoch in which this was read; none before the first write.
     epoch: Option<u64>,
-    rooms: HashMap<PathBuf, RoomId>,
+    /// None where they could not be read: to know some of them would be worse than to know none.
+    rooms: Option<HashMap<PathBuf, RoomId>>,
 }
 
 impl RoomMap {
     /// Reads the rooms anew where the tables may hold something else than what was written since: at the first write, after
-    /// one that failed, and after another program's. What cannot be read is not known.
-    pub fn follow<E>(&self, epoch: u64, read: impl FnOnce() -> Result<Vec<(PathBuf, RoomId)>, E>) {
+    /// one that failed, and after another program's.
+    pub fn follow(&self, epoch: u64, read: impl FnOnce() -> Result<Vec<(PathBuf, RoomId)>, Error>) {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).epoch != Some(epoch) {
-            let rooms = read().unwrap_or_default().into_iter().collect();
+            let rooms = read().inspect_err(|e| tracing::error!("the rooms are not known by path: {e}")).ok();
+            let rooms = rooms.map(|rooms| rooms.into_iter().collect());
             *self.0.write().unwrap_or_else(PoisonError::into_inner) = Known { epoch: Some(epoch), rooms };
         }
     }
 
     pub fn add(&self, path: PathBuf, room_id: RoomId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).rooms.insert(path, room_id);
+        if let Some(rooms) = &mut self.0.write().unwrap_or_else(PoisonError::into_inner).rooms {
+            rooms.insert(path, room_id);
+        }
     }
 
     pub fn remove(&self, room_id: &RoomId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).rooms.retain(|_, id| id != room_id);
+        if let Some(rooms) = &mut self.0.write().unwrap_or_else(PoisonError::into_inner).rooms {
+            rooms.retain(|_, id| id != room_id);
+        }
     }
 
     /// The room a place is in.
     pub fn room_of(&self, place: &Place) -> Option<RoomId> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        place.candidates().find_map(|dir| known.rooms.get(dir).cloned())
+        let rooms = known.rooms.as_ref()?;
+        place.candidates().find_map(|dir| rooms.get(dir).cloned())
     }
 }
 
@@ -184,18 +191,19 @@ mod tests {
         let of = |dir: &str, home: Option<&str>| map.room_of(&stands(dir, dir, home).unwrap());
         let room = |name: &str| Some(RoomId::from(name));
         assert_eq!(of("/h/p/src", None), None);
-        map.follow(1, || Ok::<_, ()>(vec![("/h".into(), "home".into())]));
+        map.follow(1, || Ok(vec![("/h".into(), "home".into())]));
         map.add("/h/p".into(), "p".into());
-        map.follow(1, || -> Result<_, ()> { panic!("nothing else was written") });
+        map.follow(1, || panic!("nothing else was written"));
         assert_eq!(of("/h/p/src", None), room("p"));
         assert_eq!(of("/h/q", None), room("home"));
         assert_eq!(of("/h/q", Some("/h")), None, "home counts only for home itself");
         assert_eq!(of("/h", Some("/h")), room("home"));
         map.remove(&"p".into());
         assert_eq!(of("/h/p/src", None), room("home"));
-        map.follow(2, || Ok::<_, ()>(vec![("/h/q".into(), "q".into())]));
+        map.follow(2, || Ok(vec![("/h/q".into(), "q".into())]));
         assert_eq!((of("/h", None), of("/h/q", None)), (None, room("q")));
-        map.follow(3, || Err(()));
-        assert_eq!(of("/h/q", None), None);
+        map.follow(3, || Err(Error::new(ErrorCode::StorageUnavailable, "no")));
+        map.add("/h".into(), "home".into());
+        assert_eq!(of("/h/q", None), None, "a nearer one may be there");
     }
 }

@@ -82,7 +82,8 @@ pub(super) async fn replace(settings: &Settings, rpc: &Rpc, pid: u32) -> Result<
 }
 
 async fn agrees_to_stop(settings: &Settings, rpc: &Rpc) -> bool {
-    tokio::time::timeout(settings.deadline, rpc.daemon_stop()).await.is_ok_and(|answer| answer.is_ok())
+    let asked = rpc.within(settings.deadline, async |rpc: &Rpc| rpc.daemon_stop().await).await;
+    asked.is_some_and(|answer| answer.is_ok())
 }
 
 /// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.

@@ -16,7 +16,8 @@ pub enum Harness {
 }
 
 /// Runs scripts, so that the script's name counts and not its own.
-const INTERPRETERS: &[&str] = &["node", "nodejs", "bun", "deno", "python", "python3", "sh", "bash", "dash", "zsh"];
+pub(super) const INTERPRETERS: &[&str] =
+    &["node", "nodejs", "bun", "deno", "python", "python3", "sh", "bash", "dash", "zsh"];
 
 impl Harness {
     /// Claude comes last: it exports its variables to everything below it, another harness included.
@@ -59,7 +60,7 @@ impl Harness {
     }
 
     /// The harness's own word on its pid.
-    fn pid(self, signals: &Signals) -> Option<u32> {
+    pub(super) fn pid(self, signals: &Signals) -> Option<u32> {
         let variable = match self {
             Harness::Claude => "CLAUDE_PID",
             Harness::OpenCode => "OPENCODE_PID",

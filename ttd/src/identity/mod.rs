@@ -50,8 +50,10 @@ pub fn derive_at_once(
     (!at_once.is_missing_something()).then_some(identity)
 }
 
-/// More processes than this are not above callers at once; the others are read again when they are needed.
+/// More processes than this are not above callers at once, and none that matters was started with more bytes than that. What
+/// is forgotten is read again when it is needed.
 const REMEMBERED: usize = 256;
+const REMEMBERED_BYTES: usize = 4096;
 
 /// What processes were started with.
 #[derive(Debug, Default)]
@@ -69,6 +71,13 @@ impl Memory {
     }
 
     fn remember(&self, process: &Process, arguments: &[String]) {
+        // Nobody was started with nothing: it could not be read. And where the kernel does not say where they lie, one script
+        // that takes the place of another cannot be told from it.
+        let unsure = process.arguments_at.is_none() && harness::INTERPRETERS.contains(&process.name.as_str());
+        let bytes: usize = arguments.iter().map(String::len).sum();
+        if bytes == 0 || bytes > REMEMBERED_BYTES || unsure {
+            return;
+        }
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.len() >= REMEMBERED {
             memory.clear();
@@ -269,7 +278,13 @@ impl Derivation<'_> {
     /// session started from inside another session's shell is its own.
     fn nearest_run(&self, harness: Harness) -> Option<Anchor> {
         let is = |p: &Process| self.is(harness, p);
-        let process = self.ancestors().skip_while(|p| !is(p)).take_while(is).last()?;
+        // Where the harness has named its process, nobody has to find out what the shells below it run.
+        let mut above = self.ancestors();
+        let named = harness.pid(self.caller.signals).and_then(|pid| above.find(|p| p.pid == pid));
+        let process = match named {
+            Some(named) => above.take_while(is).last().unwrap_or(named),
+            None => self.ancestors().skip_while(|p| !is(p)).take_while(is).last()?,
+        };
         Some(self.processes.anchor(&process))
     }
 
@@ -435,7 +450,29 @@ mod tests {
         ] {
             assert_eq!(memory.recall(&other), None, "{other:?}");
         }
-        assert!(memory.recall(&Process { parent: 1, ..process }).is_some(), "whoever is its parent now");
+        assert!(memory.recall(&Process { parent: 1, ..process.clone() }).is_some(), "whoever is its parent now");
+        let hidden = Process { pid: 8, arguments_at: None, ..process.clone() };
+        let (unread, long) = (Process { pid: 9, ..process.clone() }, Process { pid: 10, ..process });
+        memory.remember(&hidden, &["node".into(), "x".into()]);
+        memory.remember(&unread, &[]);
+        memory.remember(&long, &["node".into(), "x".repeat(5000)]);
+        assert_eq!([hidden.clone(), unread, long].map(|process| memory.recall(&process)), [None, None, None]);
+        let init = Process { name: "init".into(), ..hidden };
+        memory.remember(&init, &["/sbin/init".into()]);
+        assert!(memory.recall(&init).is_some());
+    }
+
+    #[test]
+    fn the_shells_below_a_harness_that_named_its_process_are_not_asked() {
+        let (table, pid) = chain(&["bash", "claude", "zsh -c tt", "tt"]);
+        let named = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CLAUDE_PID", "101")];
+        let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&named) };
+        let memory = Memory::default();
+        let (bash, arguments) = &table.0[&100];
+        memory.remember(bash, arguments);
+        let identity = derive_at_once(&caller, &table, &memory).unwrap().unwrap();
+        assert_eq!(identity.anchor.as_ref().map(|anchor| anchor.pid), Some(101));
+        assert_eq!(derive(&caller, &table).unwrap(), identity);
     }
 
     #[test]

@@ -29,15 +29,13 @@ pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
     }
 }
 
-/// What a member is called, where no other active member is called the same.
+/// What a member is called, where no other active member is called the same, and nobody else has it for an id.
 pub fn called<'a>(room: &'a Room, agent: &AgentId) -> Option<&'a str> {
     let member = room.member(agent)?;
-    let namesake = |m: &Member| {
-        m.agent_id != *agent
-            && m.status == MemberStatus::Active
-            && m.display_name.eq_ignore_ascii_case(&member.display_name)
-    };
-    (!room.members().any(namesake)).then_some(member.display_name.as_str())
+    let name = member.display_name.as_str();
+    let named = |m: &Member| m.status == MemberStatus::Active && m.display_name.eq_ignore_ascii_case(name);
+    let taken = |m: &Member| named(m) || m.agent_id.as_str().eq_ignore_ascii_case(name);
+    (!room.members().any(|m| m.agent_id != *agent && taken(m))).then_some(name)
 }
 
 fn unknown(room: &Room, name: &str) -> Error {
@@ -132,6 +130,8 @@ mod tests {
         assert_eq!(called(&room, &id("codex:5c11d1e8")), None, "nobody hears the difference");
         room.member_mut(&id("codex:9f00aa11")).unwrap().status = MemberStatus::Gone;
         assert_eq!(called(&room, &id("codex:5c11d1e8")), Some("codex"));
+        room.member_mut(&id("codex:5c11d1e8")).unwrap().display_name = "human:Alice".into();
+        assert_eq!(called(&room, &id("codex:5c11d1e8")), None, "that is somebody's id");
     }
 
     #[test]

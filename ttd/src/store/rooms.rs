@@ -405,7 +405,8 @@ pub fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSu
                (SELECT count(*) FROM room_members m WHERE m.room_id = r.room_id AND m.status = 'active'),
                (SELECT display_name FROM room_members m WHERE m.room_id = r.room_id AND m.agent_id = coalesce(owner, reserved_for)
                 AND NOT EXISTS (SELECT 1 FROM room_members o WHERE o.room_id = m.room_id AND o.agent_id <> m.agent_id
-                                AND o.status = 'active' AND o.display_name = m.display_name COLLATE NOCASE))
+                                AND (o.agent_id = m.display_name COLLATE NOCASE
+                                     OR o.status = 'active' AND o.display_name = m.display_name COLLATE NOCASE)))
              FROM path_rooms r {which} ORDER BY canonical_path"
         ))
         .map_err(query_failed)?;
