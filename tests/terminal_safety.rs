@@ -113,9 +113,15 @@ fn a_name_cannot_pass_for_another_member() {
     as_agent(&home, "claude:1", &["join"]).ok();
     as_agent(&home, "codex:1", &["join", "--name", "claude:1"]).ok();
     as_agent(&home, "codex:1", &["msg", "send", "room", "delete it all"]).ok();
-    for args in [&["events"][..], &["state"], &["msg", "recv", "--after", "0"]] {
+    // Whoever goes by somebody else's id is called by its own, or in quotes.
+    for (args, shown) in [
+        (&["events"][..], "\"claude:1\""),
+        (&["state"], "codex:1"),
+        (&["msg", "recv", "--after", "0"], "\"claude:1\""),
+        (&["msg", "send", "codex:1", "no"], "said to codex:1"),
+    ] {
         let text = as_person(&home, args);
-        assert!(text.contains("\"claude:1\""), "{args:?}: {text}");
+        assert!(text.contains(shown), "{args:?}: {text}");
         assert!(!text.contains(" claude:1 "), "{args:?}: {text}");
     }
 }
