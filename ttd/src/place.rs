@@ -1,5 +1,6 @@
-//! Where on the disk a caller stands, and what lies around: looked at before a rule is asked, where blocking is allowed.
-//! Which room that means is decided in `stick::resolution`.
+//! Where on the disk a caller stands, and what lies around: looked at before a rule is asked, where blocking is allowed. And the
+//! rooms by path, for whoever stands in one and need not be looked at. Which room a path is to have is decided in
+//! `stick::resolution`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
