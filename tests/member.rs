@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tt_client::connect::{Client, Rpc, Settings};
 use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::{Event, EventType};
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::room::{Joined, RoomState};
 use tt_proto::turn::{Reason, Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
@@ -18,8 +18,8 @@ use ttd::clock::Clock;
 use ttd::lifecycle::Options;
 
 /// A handoff that says enough.
-pub(crate) fn handoff(status: &str) -> Verbatim {
-    Verbatim::parse(format!(r#"{{"status":"{status}","next_action":"go on"}}"#)).unwrap()
+pub(crate) fn handoff(status: &str) -> RawJson {
+    RawJson::parse(format!(r#"{{"status":"{status}","next_action":"go on"}}"#)).unwrap()
 }
 
 /// How `name` reaches the daemon of a home.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::{Event, EventType, MemberJoined, NoteRef};
 use tt_proto::filter::OneOrMany;
-use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::MessageSent;
 use tt_tests::{InProcess, Member, block_on, home};
 
@@ -47,7 +47,7 @@ fn columns_of(event: &Event) -> BTreeSet<String> {
 }
 
 /// Whether JSON is exactly what the type makes of it.
-fn is_exactly<T: Serialize + DeserializeOwned>(json: &Verbatim) -> bool {
+fn is_exactly<T: Serialize + DeserializeOwned>(json: &RawJson) -> bool {
     let value: Value = serde_json::from_str(json.as_str()).unwrap();
     serde_json::from_str::<T>(json.as_str()).is_ok_and(|typed| serde_json::to_value(typed).unwrap() == value)
 }
@@ -97,7 +97,7 @@ fn what_a_daemon_writes_is_what_the_page_says() {
         a.say(Some("b"), "to one").await;
         let note = a.call(async |rpc, room| rpc.add_note(room, "remember".into(), None, None).await).await;
         b.call(async |rpc, room| rpc.resolve_note(room, note.note_id.clone(), None).await).await;
-        let handoff = || Verbatim::of(&Handoff::template()).unwrap();
+        let handoff = || RawJson::of(&Handoff::template()).unwrap();
         let wait = async |member: &mut Member| {
             member.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), None, Some(true), None).await).await
         };

@@ -15,7 +15,7 @@ use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
-use tt_proto::{AgentId, ErrorCode, Timestamp};
+use tt_proto::{AgentId, ErrorCode, WallTime};
 use tt_tests::{Home, LIMIT, Wire, block_on, home, run};
 
 use member::{Member, Scene, Turn, code, handoff, refused, settings, told};
@@ -523,7 +523,7 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
         let policy = set(None, Some(Duration::from_millis(u64::MAX))).await.unwrap().policy;
         assert_eq!(policy.claim_ttl, minutes(7), "what was set stays set");
         let turn = a.claim().await;
-        assert!(a.beat(&turn).await.unwrap().lease_expires_at > Timestamp::parse("9000-01-01T00:00:00Z").unwrap());
+        assert!(a.beat(&turn).await.unwrap().lease_expires_at > WallTime::parse("9000-01-01T00:00:00Z").unwrap());
         home.kill_daemon();
         let b = Member::join(environment, path).await;
         assert_eq!(b.joined.policy.claim_ttl, minutes(7), "and outlives the daemon");
@@ -576,11 +576,11 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
     });
 }
 
-fn stored_seen(home: &Home, agent: &str) -> Timestamp {
+fn stored_seen(home: &Home, agent: &str) -> WallTime {
     let database = Connection::open(home.paths().database()).unwrap();
     let sql = "SELECT last_seen_at FROM room_members WHERE agent_id = ?1";
     let at: String = database.query_row(sql, [agent], |row| row.get(0)).unwrap();
-    Timestamp::parse(&at).unwrap()
+    WallTime::parse(&at).unwrap()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tt_client::connect::Client;
-use tt_proto::Timestamp;
+use tt_proto::WallTime;
 use tt_proto::api::{EventApiClient, MessageApiClient, StickApiClient};
 use tt_proto::event::{Event, EventItem, EventType};
 use tt_proto::filter::OneOrMany;
@@ -346,8 +346,8 @@ fn looking_on_changes_nothing() {
 
 /// A state, and the times in it that a sign of life would change. They are times of day, reckoned anew for each answer and
 /// so a millisecond apart.
-fn comparable(mut state: RoomState) -> (RoomState, Vec<Timestamp>) {
-    let never = Timestamp::from_millis(0);
+fn comparable(mut state: RoomState) -> (RoomState, Vec<WallTime>) {
+    let never = WallTime::from_millis(0);
     let mut times = vec![state.room.lease_expires_at.take().unwrap()];
     for member in &mut state.members {
         times.extend([member.joined_at, member.last_seen_at, member.last_wait_at.unwrap_or(member.joined_at)]);

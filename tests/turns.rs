@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventType;
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::note::MAX_NOTE_BYTES;
 use tt_proto::policy::PolicyOverrides;
 use tt_proto::room::{Departure, DerivedState, MemberStatus};
@@ -604,7 +604,7 @@ fn handoffs_that_say_nothing_are_refused_and_good_ones_come_back_to_the_letter()
             r#"{"status":"s","next_action":"n","artifacts":[{"path":"a","role":"paint"}]}"#,
             r#"{"status":"s","next_action":"n","open_questions":"why"}"#,
         ] {
-            let words = Verbatim::parse(bad.into()).unwrap();
+            let words = RawJson::parse(bad.into()).unwrap();
             let (room, lease) = (a.room.clone(), turn.lease.clone());
             let released = a.rpc().release_stick(room.clone(), lease.clone(), turn.id, words.clone(), None).await;
             assert_eq!(code(released), ErrorCode::InvalidHandoff, "{bad}");
@@ -613,7 +613,7 @@ fn handoffs_that_say_nothing_are_refused_and_good_ones_come_back_to_the_letter()
         }
         assert_eq!(a.state().await.room.owner.as_ref(), Some(&a.id));
         let good = r#"{ "next_action":"n" ,"status":"zoë \u00e9\ud83d\ude00", "mood": 1.50, "artifacts":[{"path":"a b","lines":[3,3],"role":"output","note":"x"}] }"#;
-        let words = Verbatim::parse(good.into()).unwrap();
+        let words = RawJson::parse(good.into()).unwrap();
         let wait = b.start_waiting().await;
         a.rpc().release_stick(a.room.clone(), turn.lease.clone(), turn.id, words, None).await.unwrap();
         assert_eq!(wait.await.unwrap().handoff.unwrap().as_str(), good);

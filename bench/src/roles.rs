@@ -10,7 +10,7 @@ use jsonrpsee::core::client::Subscription;
 use tt_client::connect::{Client, Wire};
 use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventItem;
-use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::paths::Environment;
 use tt_proto::turn::WaitStatus;
 use tt_proto::{AgentId, RoomId};
@@ -58,8 +58,8 @@ pub(crate) fn key() -> Option<String> {
 }
 
 /// A handoff that says as much as a real one.
-pub(crate) fn handoff() -> Fallible<Verbatim> {
-    Ok(Verbatim::of(&Handoff {
+pub(crate) fn handoff() -> Fallible<RawJson> {
+    Ok(RawJson::of(&Handoff {
         status: BODY.into(),
         next_action: "review it".into(),
         artifacts: Vec::new(),

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{EventItem, Events};
 use crate::filter::OneOrMany;
-use crate::handoff::Verbatim;
+use crate::handoff::RawJson;
 use crate::hello::{Hello, Welcome, Whoami};
 use crate::message::{Confirmed, InboxRooms, Returned, Sent, Skipped, Taken};
 use crate::note::{NoteAdded, NoteResolved, Notes};
 use crate::policy::PolicyOverrides;
 use crate::room::{Joined, Kicked, Left, ResolvedMember, RoomPolicy, RoomState, Rooms};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 use crate::turn::{Heartbeat, Relinquished, TakenOver, Wait};
 use crate::{AgentId, Error, LeaseId, NoteId, RoomId};
 
@@ -186,7 +186,7 @@ pub trait StickApi {
         room_id: RoomId,
         lease_id: LeaseId,
         expected_turn_id: i64,
-        handoff: Verbatim,
+        handoff: RawJson,
         idempotency_key: Option<String>,
     ) -> Result<Relinquished, Error>;
 
@@ -197,7 +197,7 @@ pub trait StickApi {
         lease_id: LeaseId,
         expected_turn_id: i64,
         to_agent_id: AgentId,
-        handoff: Verbatim,
+        handoff: RawJson,
         idempotency_key: Option<String>,
     ) -> Result<Relinquished, Error>;
 
@@ -248,7 +248,7 @@ pub struct DaemonStatus {
     pub pid: u32,
     pub version: String,
     pub protocol: u32,
-    pub started_at: Timestamp,
+    pub started_at: WallTime,
     pub uptime_ms: u64,
     pub supervised: bool,
     pub data_dir: String,

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::handoff::Verbatim;
-use crate::{AgentId, EventId, RoomId, Timestamp};
+use crate::handoff::RawJson;
+use crate::{AgentId, EventId, RoomId, WallTime};
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,10 +71,10 @@ pub struct Event {
     pub event_type: EventType,
     pub from_agent_id: Option<AgentId>,
     pub to_agent_id: Option<AgentId>,
-    pub handoff: Option<Verbatim>,
+    pub handoff: Option<RawJson>,
     pub reason: Option<String>,
-    pub created_at: Timestamp,
-    pub payload: Option<Verbatim>,
+    pub created_at: WallTime,
+    pub payload: Option<RawJson>,
 }
 
 /// A page of the log, and where to go on from.

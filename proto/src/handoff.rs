@@ -8,9 +8,9 @@ use crate::{Error, ErrorCode};
 /// JSON kept exactly as it was sent, fields we do not know included.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Verbatim(Box<RawValue>);
+pub struct RawJson(Box<RawValue>);
 
-impl Verbatim {
+impl RawJson {
     pub fn of<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::value::to_raw_value(value).map(Self)
     }
@@ -24,13 +24,13 @@ impl Verbatim {
     }
 }
 
-impl PartialEq for Verbatim {
+impl PartialEq for RawJson {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
     }
 }
 
-impl Eq for Verbatim {}
+impl Eq for RawJson {}
 
 /// What a handoff says, as far as we understand it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl Handoff {
     }
 
     /// Reads and checks a handoff.
-    pub fn check(raw: &Verbatim) -> Result<Self, Error> {
+    pub fn check(raw: &RawJson) -> Result<Self, Error> {
         let bad = |message: String| Error::new(ErrorCode::InvalidHandoff, message);
         let handoff: Handoff =
             serde_json::from_str(raw.as_str()).map_err(|e| bad(format!("the handoff cannot be read: {e}")))?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str) -> Result<Handoff, Error> {
-        Handoff::check(&Verbatim::parse(text.into()).unwrap())
+        Handoff::check(&RawJson::parse(text.into()).unwrap())
     }
 
     #[test]
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn fields_we_do_not_know_are_kept_to_the_letter() {
         let text = r#"{ "status":"s", "next_action":"n", "mood": 1.50, "lines":[3] }"#;
-        let raw = Verbatim::parse(text.into()).unwrap();
+        let raw = RawJson::parse(text.into()).unwrap();
         Handoff::check(&raw).unwrap();
         assert_eq!(serde_json::to_string(&raw).unwrap(), text);
-        assert!(Handoff::check(&Verbatim::of(&Handoff::template()).unwrap()).is_ok());
+        assert!(Handoff::check(&RawJson::of(&Handoff::template()).unwrap()).is_ok());
     }
 }

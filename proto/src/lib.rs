@@ -3,6 +3,7 @@
 //! Nothing here does I/O beyond looking at a path, knows SQL, or parses a command line.
 
 pub mod api;
+pub mod delivery;
 pub mod error;
 pub mod event;
 pub mod filesystem;
@@ -20,7 +21,7 @@ pub mod turn;
 
 pub use error::{Error, ErrorCode};
 pub use ids::{AgentId, EventId, LeaseId, NoteId, RoomId};
-pub use time::Timestamp;
+pub use time::WallTime;
 
 /// The number both ends speak. It goes up only when an older peer could misread a newer one.
 pub const PROTOCOL: u32 = 1;

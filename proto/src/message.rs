@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::Recipient;
 use crate::event::Event;
-use crate::{AgentId, Error, ErrorCode, EventId, RoomId, Timestamp};
+use crate::{Error, ErrorCode, EventId, RoomId, WallTime};
 
 /// The longest body, in bytes of UTF-8.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -42,33 +43,12 @@ pub struct MessageSent {
     pub delivery_hint: DeliveryHint,
 }
 
-/// Whether a surface has handed a message over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeliveryState {
-    Pending,
-    Delivered,
-}
-
-/// How a message stands with one recipient.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recipient {
-    pub agent_id: AgentId,
-    /// What it is called, where nobody else there is called the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub display_name: Option<String>,
-    pub state: DeliveryState,
-    /// The surface that handed it over, or that is listening and will.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub surface: Option<String>,
-}
-
 /// The answer to `send_message`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     pub event_seq: i64,
     pub event_id: EventId,
-    pub created_at: Timestamp,
+    pub created_at: WallTime,
     pub recipients: Vec<Recipient>,
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentId, NoteId, RoomId, Timestamp};
+use crate::{AgentId, NoteId, RoomId, WallTime};
 
 /// The longest body, in bytes of UTF-8.
 pub const MAX_NOTE_BYTES: usize = 16 * 1024;
@@ -14,8 +14,8 @@ pub struct Note {
     pub turn_id: Option<i64>,
     pub author_agent_id: AgentId,
     pub body: String,
-    pub created_at: Timestamp,
-    pub resolved_at: Option<Timestamp>,
+    pub created_at: WallTime,
+    pub resolved_at: Option<WallTime>,
     pub resolved_by_agent_id: Option<AgentId>,
 }
 
@@ -32,13 +32,13 @@ pub struct NoteAdded {
     pub room_id: RoomId,
     pub turn_id: Option<i64>,
     pub author_agent_id: AgentId,
-    pub created_at: Timestamp,
+    pub created_at: WallTime,
 }
 
 /// The answer to `resolve_note`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoteResolved {
     pub note_id: NoteId,
-    pub resolved_at: Timestamp,
+    pub resolved_at: WallTime,
     pub resolved_by_agent_id: AgentId,
 }

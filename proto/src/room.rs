@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::handoff::{Handoff, Verbatim};
+use crate::handoff::{Handoff, RawJson};
 use crate::policy::Policy;
 use crate::turn::TakeoverReason;
-use crate::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
+use crate::{AgentId, Error, ErrorCode, LeaseId, RoomId, WallTime};
 
 /// What is stored of a room's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,9 +87,9 @@ pub struct Member {
     pub display_name: String,
     pub harness: Option<String>,
     pub ordinal: i64,
-    pub joined_at: Timestamp,
-    pub last_seen_at: Timestamp,
-    pub last_wait_at: Option<Timestamp>,
+    pub joined_at: WallTime,
+    pub last_seen_at: WallTime,
+    pub last_wait_at: Option<WallTime>,
     pub status: MemberStatus,
     pub liveness: Liveness,
     pub waiting: bool,
@@ -110,11 +110,11 @@ pub struct Room {
     /// Shown to the holder alone: it is what proves that a call comes from this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<LeaseId>,
-    pub lease_expires_at: Option<Timestamp>,
-    pub claim_expires_at: Option<Timestamp>,
+    pub lease_expires_at: Option<WallTime>,
+    pub claim_expires_at: Option<WallTime>,
     pub state: StickState,
     pub derived_state: Option<DerivedState>,
-    pub updated_at: Timestamp,
+    pub updated_at: WallTime,
 }
 
 /// Whether the stick may be taken over now, and why.
@@ -135,9 +135,9 @@ pub struct RoomState {
     pub queue: Vec<AgentId>,
     /// When the current turn was granted, while somebody holds it.
     #[serde(default)]
-    pub turn_started_at: Option<Timestamp>,
-    pub pending_handoff: Option<Verbatim>,
-    pub current_handoff: Option<Verbatim>,
+    pub turn_started_at: Option<WallTime>,
+    pub pending_handoff: Option<RawJson>,
+    pub current_handoff: Option<RawJson>,
     /// Who wrote the handoff that is shown: the pending one, else the current one.
     #[serde(default)]
     pub handoff_from: Option<AgentId>,
@@ -207,7 +207,7 @@ pub struct RoomSummary {
     pub turn_id: i64,
     /// How many members are active.
     pub members: u32,
-    pub updated_at: Timestamp,
+    pub updated_at: WallTime,
 }
 
 /// The answer to `list_rooms`.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Timestamp(i64);
+pub struct WallTime(i64);
 
-impl Timestamp {
+impl WallTime {
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -24,28 +24,28 @@ impl Timestamp {
     }
 
     /// How long after `earlier` this is; zero when it is not after it.
-    pub fn since(self, earlier: Timestamp) -> Duration {
+    pub fn since(self, earlier: WallTime) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-impl std::ops::Add<Duration> for Timestamp {
-    type Output = Timestamp;
+impl std::ops::Add<Duration> for WallTime {
+    type Output = WallTime;
 
-    fn add(self, rhs: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_add(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
+    fn add(self, rhs: Duration) -> WallTime {
+        WallTime(self.0.saturating_add(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
     }
 }
 
-impl std::ops::Sub<Duration> for Timestamp {
-    type Output = Timestamp;
+impl std::ops::Sub<Duration> for WallTime {
+    type Output = WallTime;
 
-    fn sub(self, rhs: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_sub(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
+    fn sub(self, rhs: Duration) -> WallTime {
+        WallTime(self.0.saturating_sub(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
     }
 }
 
-impl fmt::Display for Timestamp {
+impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A time no calendar has, such as "never" added to now, is shown as the nearest one it has.
         let furthest = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
@@ -54,13 +54,13 @@ impl fmt::Display for Timestamp {
     }
 }
 
-impl Serialize for Timestamp {
+impl Serialize for WallTime {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Timestamp {
+impl<'de> Deserialize<'de> for WallTime {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         Self::parse(&text).ok_or_else(|| de::Error::custom(format!("not a UTC timestamp: {text:?}")))
@@ -100,15 +100,15 @@ mod tests {
     #[test]
     fn always_three_digits_of_milliseconds() {
         for (millis, text) in [(0, "1970-01-01T00:00:00.000Z"), (1_794_790_923_400, "2026-11-16T01:02:03.400Z")] {
-            let at = Timestamp::from_millis(millis);
+            let at = WallTime::from_millis(millis);
             assert_eq!(at.to_string(), text);
-            assert_eq!(Timestamp::parse(text), Some(at));
+            assert_eq!(WallTime::parse(text), Some(at));
         }
-        assert_eq!(Timestamp::parse("2026-11-16T02:02:03.4567+01:00").unwrap().to_string(), "2026-11-16T01:02:03.456Z");
-        assert_eq!(Timestamp::parse("yesterday"), None);
+        assert_eq!(WallTime::parse("2026-11-16T02:02:03.4567+01:00").unwrap().to_string(), "2026-11-16T01:02:03.456Z");
+        assert_eq!(WallTime::parse("yesterday"), None);
         for never in [i64::MAX, i64::MIN] {
-            let shown = Timestamp::from_millis(never).to_string();
-            assert!(Timestamp::parse(&shown).is_some(), "{shown}");
+            let shown = WallTime::from_millis(never).to_string();
+            assert!(WallTime::parse(&shown).is_some(), "{shown}");
         }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
-use crate::handoff::Verbatim;
-use crate::{AgentId, LeaseId, Timestamp};
+use crate::handoff::RawJson;
+use crate::{AgentId, LeaseId, WallTime};
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,9 +81,9 @@ pub struct Wait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<LeaseId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease_expires_at: Option<Timestamp>,
+    pub lease_expires_at: Option<WallTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handoff: Option<Verbatim>,
+    pub handoff: Option<RawJson>,
     /// Who wrote the handoff, or who holds the stick that may be taken over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_agent_id: Option<AgentId>,
@@ -117,7 +117,7 @@ impl Wait {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
     pub status: HeartbeatStatus,
-    pub lease_expires_at: Timestamp,
+    pub lease_expires_at: WallTime,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +147,7 @@ pub struct TakenOver {
     pub status: WaitStatus,
     pub turn_id: i64,
     pub lease_id: LeaseId,
-    pub lease_expires_at: Timestamp,
+    pub lease_expires_at: WallTime,
     pub revoked_agent_id: Option<AgentId>,
     pub reason: TakeoverReason,
 }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use tt_proto::handoff::{Artifact, Handoff, Role, Verbatim};
+use tt_proto::handoff::{Artifact, Handoff, RawJson, Role};
 use tt_proto::{Error, ErrorCode};
 
 use crate::Failure;
@@ -31,12 +31,12 @@ pub(crate) struct HandoffArgs {
 
 impl HandoffArgs {
     /// The handoff to send. What comes from standard input is passed on as it is; the daemon checks it.
-    pub(crate) fn handoff(self) -> Result<Verbatim, Failure> {
+    pub(crate) fn handoff(self) -> Result<RawJson, Failure> {
         let bad = |message: String| Failure::Refused(Error::new(ErrorCode::InvalidHandoff, message));
         if self.stdin {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).map_err(|e| bad(format!("standard input: {e}")))?;
-            return Verbatim::parse(text).map_err(|e| bad(format!("standard input is not JSON: {e}")));
+            return RawJson::parse(text).map_err(|e| bad(format!("standard input is not JSON: {e}")));
         }
         let handoff = Handoff {
             status: self.status.unwrap_or_default(),
@@ -45,7 +45,7 @@ impl HandoffArgs {
             open_questions: self.open_questions,
             do_not: self.do_not,
         };
-        Verbatim::of(&handoff).map_err(|e| bad(e.to_string()))
+        RawJson::of(&handoff).map_err(|e| bad(e.to_string()))
     }
 }
 

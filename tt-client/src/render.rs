@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tt_proto::event::{Event, EventType, MemberJoined};
-use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, RoomState, StickState};
-use tt_proto::{AgentId, Timestamp};
+use tt_proto::{AgentId, WallTime};
 
 use crate::layout::{columns, padded};
 use crate::output::{Style, harmless};
 
 /// The time of day, for "3m ago".
 #[expect(clippy::disallowed_methods, reason = "a client has no daemon's clock; this is only for show")]
-pub(crate) fn now() -> Timestamp {
+pub(crate) fn now() -> WallTime {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    WallTime::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// `12s`, `3m`, `2h`, `4d`: the largest unit that fits.
@@ -29,7 +29,7 @@ pub(crate) fn span(duration: Duration) -> String {
     }
 }
 
-pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
     match now.since(at) {
         short if short < Duration::from_secs(60) => "just now".into(),
         long => format!("{} ago", span(long)),
@@ -218,7 +218,7 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
 }
 
 /// What a member does, or since when it does nothing.
-fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now: Timestamp) -> String {
+fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now: WallTime) -> String {
     let seen = format!("seen {}", ago(member.last_seen_at, now));
     match (member.status, member.liveness, place) {
         (MemberStatus::Active, Liveness::Gone, _) => style.warn(&format!("gone, {seen}")),
@@ -233,7 +233,7 @@ fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now:
 }
 
 /// A handoff, as its reader needs it: what to do first. Every line is set in by this much.
-pub(crate) fn handoff(raw: &Verbatim, indentation: &str, style: &Style) -> String {
+pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String {
     let Ok(handoff) = serde_json::from_str::<Handoff>(raw.as_str()) else {
         return style.row(indentation, &harmless(raw.as_str()));
     };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
-use tt_proto::Timestamp;
+use tt_proto::WallTime;
 
 #[derive(Debug, Clone, Default)]
 pub struct Clock(Arc<Inner>);
@@ -38,9 +38,9 @@ fn monotonic_ms() -> i64 {
 
 /// The time of day.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
-pub fn wall() -> Timestamp {
+pub fn wall() -> WallTime {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    WallTime::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 impl Clock {
@@ -62,19 +62,19 @@ impl Clock {
     }
 
     /// Steady time.
-    pub fn now(&self) -> Timestamp {
-        Timestamp::from_millis(monotonic_ms() + self.offset() + self.0.steady_ahead.load(Ordering::Relaxed))
+    pub fn now(&self) -> WallTime {
+        WallTime::from_millis(monotonic_ms() + self.offset() + self.0.steady_ahead.load(Ordering::Relaxed))
     }
 
     /// The time of day.
-    pub fn wall(&self) -> Timestamp {
-        Timestamp::from_millis(wall().as_millis() + self.0.wall_turned.load(Ordering::Relaxed))
+    pub fn wall(&self) -> WallTime {
+        WallTime::from_millis(wall().as_millis() + self.0.wall_turned.load(Ordering::Relaxed))
     }
 
     /// A steady time as people read it.
-    pub fn to_wall(&self, steady: Timestamp) -> Timestamp {
+    pub fn to_wall(&self, steady: WallTime) -> WallTime {
         let apart = self.wall().as_millis() - self.now().as_millis();
-        Timestamp::from_millis(steady.as_millis().saturating_add(apart))
+        WallTime::from_millis(steady.as_millis().saturating_add(apart))
     }
 
     /// Turns the wall clock, as a user or a time server does. For tests.

@@ -17,7 +17,7 @@ use tt_proto::hello::{Anchor, Identity};
 use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
 use tt_proto::turn::{Wait, WaitStatus};
-use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, WallTime};
 
 use crate::clock::Clock;
 use crate::hub::{Hub, News, WRITE_BEHIND};
@@ -42,7 +42,7 @@ struct Inner {
     clock: Clock,
     watch: Watch,
     policy: Policy,
-    began: Timestamp,
+    began: WallTime,
     kept: Kept,
     map: RoomMap,
 }
@@ -52,7 +52,7 @@ struct Inner {
 struct Aftermath {
     room_id: RoomId,
     told: Vec<(AgentId, Wait)>,
-    deadline: Option<Timestamp>,
+    deadline: Option<WallTime>,
     events: Vec<Event>,
     /// Whose inboxes there is news for.
     recipients: Vec<AgentId>,
@@ -419,7 +419,7 @@ pub fn decide<X>(
     before: Room,
     caller: Option<&Identity>,
     moment: &Moment,
-    wall: Timestamp,
+    wall: WallTime,
     rule: impl FnOnce(&mut Room, &Moment) -> Result<(X, Option<Grant>), Error>,
 ) -> Result<Decision<X>, Error> {
     let mut room = before.clone();
@@ -434,7 +434,7 @@ pub fn decide<X>(
 }
 
 /// Whom a command concerns of those who waited, and what ends their wait.
-pub fn told(before: &Room, after: &Room, grant: Option<&Grant>, now: Timestamp) -> Vec<(AgentId, Wait)> {
+pub fn told(before: &Room, after: &Room, grant: Option<&Grant>, now: WallTime) -> Vec<(AgentId, Wait)> {
     let answer = |agent: &AgentId| match grant {
         _ if after.deleted => Some(Wait::ended(WaitStatus::Removed, after.turn_id)),
         Some(grant) if grant.agent_id == *agent => Some(turn::your_turn(after, grant.reason)),
@@ -468,7 +468,7 @@ fn recipients(room: &Room, events: &[Event]) -> Vec<AgentId> {
 }
 
 /// When to look at the room again though nobody asked.
-pub fn next_deadline(room: &Room, now: Timestamp) -> Option<Timestamp> {
+pub fn next_deadline(room: &Room, now: WallTime) -> Option<WallTime> {
     if room.deleted { None } else { room.next_deadline(now) }
 }
 
@@ -483,11 +483,11 @@ impl Live for Rooms {
         self.0.hub.waiters.waiting(room_id, agent_id)
     }
 
-    fn last_seen(&self, agent_id: &AgentId) -> Option<Timestamp> {
+    fn last_seen(&self, agent_id: &AgentId) -> Option<WallTime> {
         self.0.hub.presence.last_seen(agent_id)
     }
 
-    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<Timestamp> {
+    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<WallTime> {
         self.0.hub.presence.last_wait(room_id, agent_id)
     }
 
@@ -499,7 +499,7 @@ impl Live for Rooms {
         WRITE_BEHIND
     }
 
-    fn began(&self) -> Timestamp {
+    fn began(&self) -> WallTime {
         self.0.began
     }
 

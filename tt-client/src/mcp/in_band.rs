@@ -11,7 +11,7 @@ use serde_json::Value;
 use tt_proto::api::MessageApiClient;
 use tt_proto::event::Event;
 use tt_proto::message::{DeliveryHint, MessageSent};
-use tt_proto::{AgentId, RoomId, Timestamp};
+use tt_proto::{AgentId, RoomId, WallTime};
 
 use crate::connect::Client;
 
@@ -34,7 +34,7 @@ struct Line<'a> {
     to_agent_id: Option<&'a AgentId>,
     room_id: &'a RoomId,
     delivery_hint: DeliveryHint,
-    created_at: Timestamp,
+    created_at: WallTime,
     body: String,
 }
 
@@ -180,7 +180,7 @@ pub(super) fn visible(json: &str) -> String {
 mod tests {
     use tt_proto::EventId;
     use tt_proto::event::EventType;
-    use tt_proto::handoff::Verbatim;
+    use tt_proto::handoff::RawJson;
 
     use super::*;
 
@@ -197,7 +197,7 @@ mod tests {
             handoff: None,
             reason: None,
             created_at: serde_json::from_str("\"2026-11-16T01:02:03.456Z\"").unwrap(),
-            payload: Verbatim::of(&payload).ok(),
+            payload: RawJson::of(&payload).ok(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tt_proto::{RoomId, Timestamp};
+use tt_proto::{RoomId, WallTime};
 
 use crate::clock::Clock;
 
@@ -15,13 +15,13 @@ pub struct Deadlines {
 
 #[derive(Debug, Default)]
 struct Due {
-    by_time: BTreeSet<(Timestamp, RoomId)>,
-    by_room: HashMap<RoomId, Timestamp>,
+    by_time: BTreeSet<(WallTime, RoomId)>,
+    by_room: HashMap<RoomId, WallTime>,
 }
 
 impl Deadlines {
     /// Sets a room's next deadline. The timer is disturbed only when it would otherwise sleep past it.
-    pub fn set(&self, room: &RoomId, next: Option<Timestamp>) {
+    pub fn set(&self, room: &RoomId, next: Option<WallTime>) {
         let mut due = self.lock();
         if due.by_room.get(room) == next.as_ref() {
             return;
@@ -64,7 +64,7 @@ impl Deadlines {
         }
     }
 
-    fn take_due(&self, now: Timestamp) -> Vec<RoomId> {
+    fn take_due(&self, now: WallTime) -> Vec<RoomId> {
         let mut due = self.lock();
         let mut rooms = Vec::new();
         while let Some((at, room)) = due.by_time.first().cloned().filter(|(at, _)| *at <= now) {

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tt_proto::delivery::Surface;
 use tt_proto::{AgentId, RoomId};
 
 /// One member of one room.
@@ -18,7 +19,7 @@ pub struct Inbox(Arc<Mutex<HashMap<Owner, Slot>>>);
 #[derive(Debug, Default)]
 struct Slot {
     arrived: Arc<Notify>,
-    listeners: Vec<&'static str>,
+    listeners: Vec<Surface>,
     taken: HashSet<i64>,
 }
 
@@ -33,7 +34,7 @@ impl Slot {
 pub struct Listener {
     inbox: Inbox,
     owner: Owner,
-    surface: &'static str,
+    surface: Surface,
     /// Notified when there may be something to take.
     pub arrived: Arc<Notify>,
 }
@@ -48,7 +49,7 @@ pub struct Taken {
 
 impl Inbox {
     /// Listens for messages to a member. Each listener is woken; the first to take a message has it.
-    pub fn listen(&self, owner: &Owner, surface: &'static str) -> Listener {
+    pub fn listen(&self, owner: &Owner, surface: Surface) -> Listener {
         let mut slots = self.lock();
         let slot = slots.entry(owner.clone()).or_default();
         slot.listeners.push(surface);
@@ -63,7 +64,7 @@ impl Inbox {
     }
 
     /// A surface that listens for a member right now.
-    pub fn listening(&self, owner: &Owner) -> Option<&'static str> {
+    pub fn listening(&self, owner: &Owner) -> Option<Surface> {
         self.lock().get(owner).and_then(|slot| slot.listeners.first().copied())
     }
 
@@ -197,8 +198,8 @@ mod tests {
     async fn giving_back_wakes_whoever_listens() {
         let inbox = Inbox::default();
         let mut taken = inbox.take(&owner(), [1, 2]);
-        let listener = inbox.listen(&owner(), "wait");
-        assert_eq!(inbox.listening(&owner()), Some("wait"));
+        let listener = inbox.listen(&owner(), Surface::Wait);
+        assert_eq!(inbox.listening(&owner()), Some(Surface::Wait));
         let arrived = listener.arrived.clone();
         let woken = arrived.notified();
         tokio::pin!(woken);

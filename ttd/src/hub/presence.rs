@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tt_proto::{AgentId, RoomId, Timestamp};
+use tt_proto::{AgentId, RoomId, WallTime};
 
 #[derive(Debug, Default)]
 pub struct Presence {
@@ -27,37 +27,37 @@ struct Times {
 /// A time, and the one of its kind that was written last.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    at: Timestamp,
-    written: Option<Timestamp>,
+    at: WallTime,
+    written: Option<WallTime>,
 }
 
 /// What has changed since it was last written.
 #[derive(Debug, Default)]
 pub struct Unwritten {
-    pub seen: Vec<(AgentId, Timestamp)>,
-    pub waited: Vec<(RoomId, AgentId, Timestamp)>,
+    pub seen: Vec<(AgentId, WallTime)>,
+    pub waited: Vec<(RoomId, AgentId, WallTime)>,
 }
 
 impl Presence {
     /// Notes a sign of life.
-    pub fn seen(&self, agent: &AgentId, now: Timestamp) {
+    pub fn seen(&self, agent: &AgentId, now: WallTime) {
         if keep(&mut self.lock().seen, agent.clone(), now) {
             self.unwritten.notify_one();
         }
     }
 
     /// Notes that an agent waits, or stopped waiting.
-    pub fn waited(&self, room: &RoomId, agent: &AgentId, now: Timestamp) {
+    pub fn waited(&self, room: &RoomId, agent: &AgentId, now: WallTime) {
         if keep(self.lock().waited.entry(room.clone()).or_default(), agent.clone(), now) {
             self.unwritten.notify_one();
         }
     }
 
-    pub fn last_seen(&self, agent: &AgentId) -> Option<Timestamp> {
+    pub fn last_seen(&self, agent: &AgentId) -> Option<WallTime> {
         self.lock().seen.get(agent).map(|kept| kept.at)
     }
 
-    pub fn last_wait(&self, room: &RoomId, agent: &AgentId) -> Option<Timestamp> {
+    pub fn last_wait(&self, room: &RoomId, agent: &AgentId) -> Option<WallTime> {
         self.lock().waited.get(room)?.get(agent).map(|kept| kept.at)
     }
 
@@ -85,13 +85,13 @@ impl Presence {
 }
 
 /// Keeps a time; true when it is to be written now.
-fn keep<K: std::hash::Hash + Eq>(times: &mut HashMap<K, Kept>, key: K, now: Timestamp) -> bool {
+fn keep<K: std::hash::Hash + Eq>(times: &mut HashMap<K, Kept>, key: K, now: WallTime) -> bool {
     let kept = times.entry(key).or_insert(Kept { at: now, written: None });
     kept.at = now;
     kept.written.is_none_or(|written| written + WRITE_BEHIND <= now)
 }
 
-fn fresh<K: Clone>(times: &mut HashMap<K, Kept>) -> Vec<(K, Timestamp)> {
+fn fresh<K: Clone>(times: &mut HashMap<K, Kept>) -> Vec<(K, WallTime)> {
     let unwritten = times.iter_mut().filter(|(_, kept)| kept.written != Some(kept.at));
     unwritten.map(|(key, kept)| (key.clone(), *kept.written.insert(kept.at))).collect()
 }
@@ -103,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn the_first_sign_of_life_in_a_minute_is_written_at_once_and_the_others_later() {
         let presence = Presence::default();
-        let (agent, at) = (AgentId::trusted("a"), |seconds: i64| Timestamp::from_millis(seconds * 1000));
+        let (agent, at) = (AgentId::trusted("a"), |seconds: i64| WallTime::from_millis(seconds * 1000));
         presence.seen(&agent, at(0));
         presence.changed().await;
         assert_eq!(presence.take_unwritten().seen, [(agent.clone(), at(0))]);

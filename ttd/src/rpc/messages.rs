@@ -8,10 +8,9 @@ use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
 use rusqlite::Connection;
 use tt_proto::api::MessageApiServer;
+use tt_proto::delivery::{DeliveryState, Recipient, Surface};
 use tt_proto::event::{Event, EventType};
-use tt_proto::message::{
-    Confirmed, DeliveryHint, DeliveryState, InboxRooms, Recipient, Returned, Sent, Skipped, Taken,
-};
+use tt_proto::message::{Confirmed, DeliveryHint, InboxRooms, Returned, Sent, Skipped, Taken};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use super::{Call, Shared, leaving, told_to_stop};
@@ -21,9 +20,6 @@ use crate::store::{events, inbox, rooms};
 
 /// More than this is never taken at once; the rest stays in the inbox.
 const MAX_TAKE: usize = 200;
-
-/// The surfaces that take messages through this method; others come with their own.
-const SURFACES: &[&str] = &["recv", "follow", "wait", "tool_response", "hook", "terminal", "native_inbox"];
 
 pub(super) struct MessageMethods(pub(super) Arc<Shared>);
 
@@ -64,7 +60,7 @@ impl MessageApiServer for MessageMethods {
                 sent.ok_or_else(|| Error::new(ErrorCode::StorageUnavailable, "the message was not appended"))?;
             inbox::add(connection, &room.room_id, event.event_seq, &recipients)?;
             let recipient = |agent_id: AgentId| Recipient {
-                surface: this.rooms.hub().inbox.listening(&(room.room_id.clone(), agent_id.clone())).map(str::to_owned),
+                surface: this.rooms.hub().inbox.listening(&(room.room_id.clone(), agent_id.clone())),
                 display_name: names::called(room, &agent_id).map(str::to_owned),
                 state: DeliveryState::Pending,
                 agent_id,
@@ -98,7 +94,7 @@ impl MessageApiServer for MessageMethods {
         let (call, room_id) = Call::about(extensions, room_id)?;
         let by = self.0.commander(&call, None)?;
         let owner = (room_id.clone(), by.identity.agent_id.clone());
-        let surface = known_surface(&surface)?;
+        let surface = Surface::parse(&surface)?;
         // A member that counted as gone is back by this call, and someone who is none is told so.
         let agent = owner.1.clone();
         let member =
@@ -152,7 +148,7 @@ impl MessageApiServer for MessageMethods {
     ) -> Result<Confirmed, Error> {
         let (call, room_id) = Call::about(extensions, room_id)?;
         let agent = call.identity()?.agent_id.clone();
-        let surface = known_surface(&surface)?;
+        let surface = Surface::parse(&surface)?;
         let owner = (room_id.clone(), agent.clone());
         let wall = self.0.rooms.clock().wall();
         let write = self.0.rooms.store().write(move |connection| {
@@ -164,7 +160,7 @@ impl MessageApiServer for MessageMethods {
             }
             let mut confirmed = 0;
             for seq in &all {
-                confirmed += usize::from(inbox::deliver(connection, (&room_id, &agent), *seq, surface, wall)?);
+                confirmed += usize::from(inbox::deliver(connection, (&room_id, &agent), *seq, surface.as_str(), wall)?);
             }
             Ok((all, confirmed))
         });
@@ -172,13 +168,6 @@ impl MessageApiServer for MessageMethods {
         call.connection.let_go(&owner, &all);
         Ok(Confirmed { confirmed })
     }
-}
-
-fn known_surface(name: &str) -> Result<&'static str, Error> {
-    SURFACES.iter().copied().find(|surface| *surface == name).ok_or_else(|| {
-        Error::new(ErrorCode::InvalidInput, format!("there is no surface called {name:?}"))
-            .hint(format!("the surfaces are {}", SURFACES.join(", ")))
-    })
 }
 
 fn inbox_from(connection: &Connection, room: &RoomId, me: &AgentId, from: Option<&AgentId>) -> Result<Vec<i64>, Error> {

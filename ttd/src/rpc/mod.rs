@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, watch};
 use tower::Service;
 use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
-use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Timestamp};
+use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, WallTime};
 
 use crate::hub::Owner;
 use crate::identity;
@@ -69,7 +69,7 @@ pub struct Shared {
     home: Option<PathBuf>,
     pub program: Option<Program>,
     pub started: Instant,
-    pub started_at: Timestamp,
+    pub started_at: WallTime,
     /// True once the daemon is to stop.
     pub stop: watch::Sender<bool>,
     /// How far each member's waits have told it who came and went.

@@ -2,6 +2,7 @@
 
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tt_proto::delivery::Surface;
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::{Filter, Target};
 use tt_proto::{AgentId, Error, RoomId};
@@ -25,7 +26,7 @@ impl News {
     pub(super) fn of(shared: &Shared, room_id: &RoomId, agent: &AgentId) -> Self {
         let owner = (room_id.clone(), agent.clone());
         let hub = shared.rooms.hub();
-        Self { listener: hub.inbox.listen(&owner, "wait"), live: hub.subscribers.subscribe(room_id), owner }
+        Self { listener: hub.inbox.listen(&owner, Surface::Wait), live: hub.subscribers.subscribe(room_id), owner }
     }
 
     /// Resolves when there is something to hand over.

@@ -6,7 +6,7 @@ use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
 use tt_proto::api::NoteApiServer;
 use tt_proto::event::{EventType, NoteRef};
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::note::{NoteAdded, NoteResolved, Notes};
 use tt_proto::{AgentId, Error, NoteId, RoomId};
 
@@ -85,6 +85,6 @@ impl NoteApiServer for NoteMethods {
 
 fn announce(room: &mut Room, event_type: EventType, agent: &AgentId, note_id: &NoteId) {
     let mut event = EventDraft::new(event_type, room.turn_id, agent);
-    event.payload = Verbatim::of(&NoteRef { note_id: note_id.clone() }).ok();
+    event.payload = RawJson::of(&NoteRef { note_id: note_id.clone() }).ok();
     room.events.push(event);
 }

@@ -7,7 +7,7 @@ use jsonrpsee::Extensions;
 use jsonrpsee::core::async_trait;
 use tt_proto::api::StickApiServer;
 use tt_proto::event::{Event, EventType};
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::turn::{Heartbeat, HeartbeatStatus, Relinquished, RelinquishedStatus, TakenOver, Wait, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
 
@@ -128,7 +128,7 @@ impl StickApiServer for StickMethods {
         room_id: RoomId,
         lease_id: LeaseId,
         expected_turn_id: i64,
-        handoff: Verbatim,
+        handoff: RawJson,
         idempotency_key: Option<String>,
     ) -> Result<Relinquished, Error> {
         let (call, room_id) = Call::about(extensions, room_id)?;
@@ -149,7 +149,7 @@ impl StickApiServer for StickMethods {
         lease_id: LeaseId,
         expected_turn_id: i64,
         to_agent_id: AgentId,
-        handoff: Verbatim,
+        handoff: RawJson,
         idempotency_key: Option<String>,
     ) -> Result<Relinquished, Error> {
         let (call, room_id) = Call::about(extensions, room_id)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tt_proto::room::{Member, Room, Takeover};
-use tt_proto::{AgentId, Timestamp};
+use tt_proto::{AgentId, WallTime};
 
 use crate::clock::Clock;
 use crate::stick::{self, HandoffAt, Waiting, takeover};
@@ -28,7 +28,7 @@ pub(super) fn members(room: &stick::Room, unread: &HashMap<AgentId, usize>, cloc
     room.members().map(|m| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), clock)).collect()
 }
 
-pub(super) fn room(room: &stick::Room, viewer: &AgentId, updated_at: Timestamp, clock: &Clock) -> Room {
+pub(super) fn room(room: &stick::Room, viewer: &AgentId, updated_at: WallTime, clock: &Clock) -> Room {
     let stored = |held: &stick::HeldHandoff| match held.at {
         HandoffAt::Stored(seq) => Some(seq),
         HandoffAt::Draft(_) => None,

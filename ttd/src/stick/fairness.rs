@@ -1,6 +1,6 @@
 //! Whose turn it is: never held first, then longest since holding, then the order of joining.
 
-use tt_proto::Timestamp;
+use tt_proto::WallTime;
 
 use super::{Member, Room, Waiting};
 
@@ -15,13 +15,13 @@ fn rank(room: &Room, member: &Member) -> Rank {
 }
 
 /// Whether `member` may claim an idle room at this moment.
-pub fn may_claim(room: &Room, member: &Member, alone: bool, now: Timestamp) -> bool {
+pub fn may_claim(room: &Room, member: &Member, alone: bool, now: WallTime) -> bool {
     member.is_present() && (alone || room.anyone_but(&[&member.agent_id])) && !must_stand_back(room, member, now)
 }
 
 /// In the grace window after a release, the releaser lets the others go first, and everyone a fairer member who is
 /// between two waits.
-fn must_stand_back(room: &Room, member: &Member, now: Timestamp) -> bool {
+fn must_stand_back(room: &Room, member: &Member, now: WallTime) -> bool {
     let in_grace = room.released_at.is_some_and(|at| at + room.policy.waiter_grace > now);
     if !in_grace {
         return false;
@@ -37,7 +37,7 @@ fn must_stand_back(room: &Room, member: &Member, now: Timestamp) -> bool {
 }
 
 /// The fairest of those who listen and may claim now.
-pub fn next_claimant(room: &Room, now: Timestamp) -> Option<&Member> {
+pub fn next_claimant(room: &Room, now: WallTime) -> Option<&Member> {
     let may = |m: &&Member| matches!(m.waiting, Waiting::Listening { alone } if may_claim(room, m, alone, now));
     room.members().filter(may).min_by_key(|m| rank(room, m))
 }
@@ -60,7 +60,7 @@ mod tests {
         }
     }
 
-    fn next(room: &Room, now: Timestamp) -> Option<&str> {
+    fn next(room: &Room, now: WallTime) -> Option<&str> {
         next_claimant(room, now).map(|m| m.agent_id.as_str())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tt_proto::event::{EventType, MemberJoined};
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::hello::Identity;
 use tt_proto::room::{Liveness, MemberStatus, StickState};
 use tt_proto::{AgentId, Error, ErrorCode};
@@ -41,7 +41,7 @@ pub fn join(room: &mut Room, who: &Identity, display_name: Option<&str>, moment:
         let payload = MemberJoined { display_name: joined.display_name.clone(), harness: joined.harness.clone() };
         let mut event = EventDraft::new(EventType::MemberJoined, room.turn_id, &who.agent_id);
         event.reason = Some(reason.to_owned());
-        event.payload = Verbatim::of(&payload).ok();
+        event.payload = RawJson::of(&payload).ok();
         room.events.push(event);
     }
     match room.member_mut(&who.agent_id) {

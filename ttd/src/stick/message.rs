@@ -1,7 +1,7 @@
 //! What a message may be, and to whom it goes.
 
 use tt_proto::event::EventType;
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::message::{DeliveryHint, MAX_MESSAGE_BYTES, MessageSent};
 use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode};
@@ -43,7 +43,7 @@ pub fn send(
     let payload = MessageSent { body: body.to_owned(), delivery_hint: hint };
     let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, from);
     event.to = to.cloned();
-    event.payload = Some(Verbatim::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
+    event.payload = Some(RawJson::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
     room.events.push(event);
     Ok(recipients)
 }

@@ -16,12 +16,12 @@ pub mod turn;
 use std::sync::Arc;
 
 use tt_proto::event::EventType;
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::hello::Anchor;
 use tt_proto::policy::Policy;
 use tt_proto::room::{DerivedState, Liveness, MemberStatus, StickState};
 use tt_proto::turn::ClaimReason;
-use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId, WallTime};
 
 /// Everything a rule may look at, and change.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,16 +33,16 @@ pub struct Room {
     pub owner: Option<AgentId>,
     pub lease_id: Option<LeaseId>,
     /// As granted. Any later activity of the holder extends it; see [`Room::lease_end`].
-    pub lease_expires_at: Option<Timestamp>,
+    pub lease_expires_at: Option<WallTime>,
     pub reserved_for: Option<AgentId>,
-    pub claim_expires_at: Option<Timestamp>,
+    pub claim_expires_at: Option<WallTime>,
     /// Whether the log already says that the reservation ran out.
     pub reservation_expired: bool,
     pub pending_handoff: Option<HeldHandoff>,
     pub current_handoff: Option<HeldHandoff>,
     /// Who gave the stick away last, and when: the start of the grace window.
     pub released_by: Option<AgentId>,
-    pub released_at: Option<Timestamp>,
+    pub released_at: Option<WallTime>,
     /// The ordinal of the last holder, from which the sequence goes on.
     pub sequence_index: i64,
     /// Shared with the room as it was before, until a rule changes one.
@@ -65,9 +65,9 @@ pub struct Member {
     pub found_by: Option<String>,
     pub anchor: Option<Anchor>,
     pub liveness: Liveness,
-    pub joined_at: Timestamp,
-    pub last_seen_at: Timestamp,
-    pub last_wait_at: Option<Timestamp>,
+    pub joined_at: WallTime,
+    pub last_seen_at: WallTime,
+    pub last_wait_at: Option<WallTime>,
     /// The newest turn it held; none when it never did.
     pub last_held_turn: Option<i64>,
     pub waiting: Waiting,
@@ -92,7 +92,7 @@ pub struct HeldHandoff {
     pub from: AgentId,
     /// How it was given: by a pass, or by a release.
     pub passed: bool,
-    pub handoff: Verbatim,
+    pub handoff: RawJson,
 }
 
 /// Where a handoff stands in the log.
@@ -110,9 +110,9 @@ pub struct EventDraft {
     pub turn_id: Option<i64>,
     pub from: Option<AgentId>,
     pub to: Option<AgentId>,
-    pub handoff: Option<Verbatim>,
+    pub handoff: Option<RawJson>,
     pub reason: Option<String>,
-    pub payload: Option<Verbatim>,
+    pub payload: Option<RawJson>,
 }
 
 impl EventDraft {
@@ -132,7 +132,7 @@ impl EventDraft {
 /// What a command is given besides the room.
 #[derive(Debug, Clone)]
 pub struct Moment {
-    pub now: Timestamp,
+    pub now: WallTime,
     /// Used for the one grant a command can make.
     pub fresh_lease: LeaseId,
 }
@@ -185,7 +185,7 @@ impl Room {
     }
 
     /// When the current turn runs out: as granted, or later when its holder was active since.
-    pub fn lease_end(&self) -> Option<Timestamp> {
+    pub fn lease_end(&self) -> Option<WallTime> {
         let granted = self.lease_expires_at?;
         let owner = self.owner.as_ref().and_then(|owner| self.member(owner))?;
         Some(granted.max(owner.last_seen_at + self.policy.owner_lease_ttl))
@@ -209,7 +209,7 @@ impl Room {
     }
 
     /// What a reader should know beyond the stored state.
-    pub fn derived_state(&self, now: Timestamp) -> Option<DerivedState> {
+    pub fn derived_state(&self, now: WallTime) -> Option<DerivedState> {
         use tt_proto::turn::TakeoverReason as R;
         match takeover::reason(self, now) {
             Some(R::OwnerGone) => Some(DerivedState::OwnerGone),
@@ -223,7 +223,7 @@ impl Room {
     }
 
     /// The next moment at which something changes by itself, for whoever waits.
-    pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_deadline(&self, now: WallTime) -> Option<WallTime> {
         let waited_for = self.members().any(|m| m.waiting != Waiting::No);
         let grace = self.released_at.map(|at| at + self.policy.waiter_grace).filter(|_| self.state == StickState::Idle);
         // Nobody stands back any longer for a member who did not wait again in time.
@@ -251,7 +251,7 @@ impl Member {
     }
 
     /// In a wait, or between two of them.
-    pub fn waits_again(&self, policy: &Policy, now: Timestamp) -> bool {
+    pub fn waits_again(&self, policy: &Policy, now: WallTime) -> bool {
         self.waiting != Waiting::No || self.last_wait_at.is_some_and(|at| at + policy.wait_max > now)
     }
 }

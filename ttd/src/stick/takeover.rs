@@ -3,13 +3,13 @@
 use tt_proto::event::EventType;
 use tt_proto::room::{Liveness, MemberStatus, StickState};
 use tt_proto::turn::TakeoverReason;
-use tt_proto::{AgentId, Error, ErrorCode, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
 use super::turn::{begin_turn, check_turn, with_current};
 use super::{EventDraft, Member, Moment, Room};
 
 /// Why the stick may be taken from whoever has it now; the most certain reason first.
-pub fn reason(room: &Room, now: Timestamp) -> Option<TakeoverReason> {
+pub fn reason(room: &Room, now: WallTime) -> Option<TakeoverReason> {
     match room.state {
         StickState::Owned => {
             let owner = room.owner.as_ref().and_then(|owner| room.member(owner));
@@ -45,7 +45,7 @@ fn is_gone(member: &Member) -> bool {
 }
 
 /// The reason for which this member may take the stick now.
-pub fn available_to(room: &Room, agent: &AgentId, now: Timestamp) -> Option<TakeoverReason> {
+pub fn available_to(room: &Room, agent: &AgentId, now: WallTime) -> Option<TakeoverReason> {
     let mine = room.owner.as_ref() == Some(agent) || room.reserved_for.as_ref() == Some(agent);
     reason(room, now).filter(|reason| !mine && !must_leave_it_to_another(room, agent, *reason))
 }
@@ -117,14 +117,14 @@ pub fn take(
 }
 
 /// Whether a member may be removed without force: its process is gone, and has been silent for two heartbeats.
-pub(super) fn is_silent(room: &Room, member: &Member, now: Timestamp) -> bool {
+pub(super) fn is_silent(room: &Room, member: &Member, now: WallTime) -> bool {
     let gone = is_gone(member) || member.status == MemberStatus::Gone;
     gone && member.last_seen_at + 2 * room.policy.heartbeat_interval <= now
 }
 
 #[cfg(test)]
 mod tests {
-    use tt_proto::handoff::Verbatim;
+    use tt_proto::handoff::RawJson;
 
     use super::super::testing::{at, id, moment, room};
     use super::super::{Waiting, turn};
@@ -144,7 +144,7 @@ mod tests {
     fn reserved(agents: &[&str]) -> Room {
         let mut room = owned(agents);
         let lease = room.lease_id.clone().unwrap();
-        let handoff = Verbatim::parse(r#"{"status":"s","next_action":"n"}"#.into()).unwrap();
+        let handoff = RawJson::parse(r#"{"status":"s","next_action":"n"}"#.into()).unwrap();
         assert_eq!(turn::pass(&mut room, &id("a"), &lease, 1, &id("b"), &handoff, &moment(0)).unwrap(), None);
         room
     }

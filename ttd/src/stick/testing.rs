@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tt_proto::policy::Policy;
 use tt_proto::room::{Liveness, MemberStatus, StickState};
-use tt_proto::{AgentId, LeaseId, Timestamp};
+use tt_proto::{AgentId, LeaseId, WallTime};
 
 use super::{Member, Moment, Room, Waiting};
 
 /// Seconds after some epoch.
-pub(crate) fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_millis(1_000_000_000_000 + seconds * 1000)
+pub(crate) fn at(seconds: i64) -> WallTime {
+    WallTime::from_millis(1_000_000_000_000 + seconds * 1000)
 }
 
 pub(crate) fn id(agent: &str) -> AgentId {

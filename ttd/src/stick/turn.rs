@@ -1,10 +1,10 @@
 //! Turns: waiting for one, being granted one, and giving it away.
 
 use tt_proto::event::EventType;
-use tt_proto::handoff::{Handoff, Verbatim};
+use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::room::{MemberStatus, StickState};
 use tt_proto::turn::{ClaimReason, Reason, Wait, WaitStatus};
-use tt_proto::{AgentId, Error, ErrorCode, LeaseId, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId, WallTime};
 
 use super::{EventDraft, Grant, HandoffAt, HeldHandoff, Moment, Room, Waiting, fairness, takeover};
 
@@ -122,7 +122,7 @@ pub fn release(
     caller: &AgentId,
     lease: &LeaseId,
     expected_turn: i64,
-    handoff: &Verbatim,
+    handoff: &RawJson,
     moment: &Moment,
 ) -> Result<Option<Grant>, Error> {
     check_authority(room, caller, lease, expected_turn)?;
@@ -140,7 +140,7 @@ pub fn pass(
     lease: &LeaseId,
     expected_turn: i64,
     to: &AgentId,
-    handoff: &Verbatim,
+    handoff: &RawJson,
     moment: &Moment,
 ) -> Result<Option<Grant>, Error> {
     check_authority(room, caller, lease, expected_turn)?;
@@ -162,7 +162,7 @@ pub fn pass(
 }
 
 /// What releasing and passing share. Returns the index of the event that holds the handoff.
-fn give_away(room: &mut Room, caller: &AgentId, event_type: EventType, handoff: &Verbatim, moment: &Moment) -> usize {
+fn give_away(room: &mut Room, caller: &AgentId, event_type: EventType, handoff: &RawJson, moment: &Moment) -> usize {
     clear(room);
     let index = room.events.len();
     let mut event = EventDraft::new(event_type, room.turn_id, caller);
@@ -194,7 +194,7 @@ pub fn tick(room: &mut Room, moment: &Moment) {
 }
 
 /// How things stand for one member: what its wait answers now. `None` is "not yet".
-pub fn standing(room: &Room, agent: &AgentId, now: Timestamp) -> Option<Wait> {
+pub fn standing(room: &Room, agent: &AgentId, now: WallTime) -> Option<Wait> {
     if room.state == StickState::Closed {
         return Some(Wait::ended(WaitStatus::Closed, room.turn_id));
     }
@@ -237,8 +237,8 @@ mod tests {
         Ok(super::wait(room, caller, waiting, moment)?.or_else(|| settle(room, moment)))
     }
 
-    fn handoff() -> Verbatim {
-        Verbatim::parse(r#"{"status":"done","next_action":"review"}"#.into()).unwrap()
+    fn handoff() -> RawJson {
+        RawJson::parse(r#"{"status":"done","next_action":"review"}"#.into()).unwrap()
     }
 
     fn owned(agents: &[&str], by: &str) -> (Room, LeaseId) {

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::Filter;
-use tt_proto::handoff::Verbatim;
-use tt_proto::{AgentId, Error, EventId, RoomId, Timestamp};
+use tt_proto::handoff::RawJson;
+use tt_proto::{AgentId, Error, EventId, RoomId, WallTime};
 
 use super::query_failed;
 use super::rooms::time;
@@ -18,7 +18,7 @@ const COLUMNS: &str = "event_seq, event_id, room_id, turn_id, event_type, from_a
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Appends one event and gives it its number.
-pub fn append(connection: &Connection, room_id: &RoomId, draft: &EventDraft, wall: Timestamp) -> Result<Event, Error> {
+pub fn append(connection: &Connection, room_id: &RoomId, draft: &EventDraft, wall: WallTime) -> Result<Event, Error> {
     let event_id = EventId::fresh();
     connection
         .prepare_cached(
@@ -33,10 +33,10 @@ pub fn append(connection: &Connection, room_id: &RoomId, draft: &EventDraft, wal
                 draft.event_type.as_str(),
                 draft.from.as_ref().map(AgentId::as_str),
                 draft.to.as_ref().map(AgentId::as_str),
-                draft.handoff.as_ref().map(Verbatim::as_str),
+                draft.handoff.as_ref().map(RawJson::as_str),
                 draft.reason,
                 wall.to_string(),
-                draft.payload.as_ref().map(Verbatim::as_str),
+                draft.payload.as_ref().map(RawJson::as_str),
             ])
         })
         .map_err(query_failed)?;
@@ -107,7 +107,7 @@ pub fn newest(connection: &Connection, room_id: &RoomId) -> Result<i64, Error> {
 }
 
 /// When a turn was granted, as far as the log tells.
-pub fn turn_started_at(connection: &Connection, room_id: &RoomId, turn_id: i64) -> Result<Option<Timestamp>, Error> {
+pub fn turn_started_at(connection: &Connection, room_id: &RoomId, turn_id: i64) -> Result<Option<WallTime>, Error> {
     let granted = "SELECT created_at FROM room_events
                    WHERE room_id = ?1 AND turn_id = ?2 AND event_type IN ('claim', 'takeover') ORDER BY event_seq LIMIT 1";
     let mut statement = connection.prepare_cached(granted).map_err(query_failed)?;
@@ -126,7 +126,7 @@ pub fn newest_of_all(connection: &Connection) -> Result<i64, Error> {
 fn event_row(row: &Row<'_>) -> rusqlite::Result<Option<Event>> {
     let Some(event_type) = EventType::parse(&row.get::<_, String>(4)?) else { return Ok(None) };
     let agent = |column| row.get::<_, Option<String>>(column).map(|text| text.map(AgentId::trusted));
-    let json = |column| row.get::<_, Option<String>>(column).map(|text| text.and_then(|t| Verbatim::parse(t).ok()));
+    let json = |column| row.get::<_, Option<String>>(column).map(|text| text.and_then(|t| RawJson::parse(t).ok()));
     Ok(Some(Event {
         event_seq: row.get(0)?,
         event_id: row.get::<_, String>(1)?.into(),
@@ -137,7 +137,7 @@ fn event_row(row: &Row<'_>) -> rusqlite::Result<Option<Event>> {
         to_agent_id: agent(6)?,
         handoff: json(7)?,
         reason: row.get(8)?,
-        created_at: time(row, 9)?.unwrap_or(Timestamp::from_millis(0)),
+        created_at: time(row, 9)?.unwrap_or(WallTime::from_millis(0)),
         payload: json(10)?,
     }))
 }
@@ -158,8 +158,8 @@ mod tests {
     fn database(rows: &[Row]) -> (Connection, RoomId) {
         let connection = Connection::open_in_memory().unwrap();
         super::super::migrations::apply(&connection).unwrap();
-        let room = super::super::rooms::create(&connection, "/here", Timestamp::from_millis(0)).unwrap();
-        let elsewhere = super::super::rooms::create(&connection, "/there", Timestamp::from_millis(0)).unwrap();
+        let room = super::super::rooms::create(&connection, "/here", WallTime::from_millis(0)).unwrap();
+        let elsewhere = super::super::rooms::create(&connection, "/there", WallTime::from_millis(0)).unwrap();
         for (event_type, from, to) in rows {
             let draft = EventDraft {
                 event_type: EventType::ALL[*event_type],
@@ -170,8 +170,8 @@ mod tests {
                 reason: None,
                 payload: None,
             };
-            append(&connection, &room, &draft, Timestamp::from_millis(0)).unwrap();
-            append(&connection, &elsewhere, &draft, Timestamp::from_millis(0)).unwrap();
+            append(&connection, &room, &draft, WallTime::from_millis(0)).unwrap();
+            append(&connection, &elsewhere, &draft, WallTime::from_millis(0)).unwrap();
         }
         (connection, room)
     }
@@ -249,11 +249,11 @@ mod tests {
     #[test]
     fn a_page_ends_before_it_gets_too_long_to_be_sent() {
         let (connection, room) = database(&[]);
-        let long = Verbatim::of(&"x".repeat(1024 * 1024)).unwrap();
+        let long = RawJson::of(&"x".repeat(1024 * 1024)).unwrap();
         let mut draft = EventDraft::new(EventType::Release, 1, &AgentId::trusted(ME));
         draft.handoff = Some(long);
         for _ in 0..20 {
-            append(&connection, &room, &draft, Timestamp::from_millis(0)).unwrap();
+            append(&connection, &room, &draft, WallTime::from_millis(0)).unwrap();
         }
         let any = Filter { event_types: None, from: None, target: tt_proto::filter::Target::Any };
         let (mut cursor, mut pages) = (0, Vec::new());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tt_proto::{AgentId, Error, ErrorCode, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
 use super::query_failed;
 
@@ -17,7 +17,7 @@ pub fn once<T, F>(
     connection: &Connection,
     agent: &AgentId,
     key: Option<&str>,
-    wall: Timestamp,
+    wall: WallTime,
     write: F,
 ) -> Result<T, Error>
 where
@@ -49,7 +49,7 @@ where
 }
 
 /// Forgets answers nobody will ask for again.
-pub fn forget(connection: &Connection, wall: Timestamp) -> Result<(), Error> {
+pub fn forget(connection: &Connection, wall: WallTime) -> Result<(), Error> {
     connection
         .execute("DELETE FROM idempotency_keys WHERE created_at < ?1", [(wall - KEPT).to_string()])
         .map(|_| ())

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, params};
 use tt_proto::event::Event;
 use tt_proto::message::InboxRoom;
-use tt_proto::{AgentId, Error, RoomId, Timestamp};
+use tt_proto::{AgentId, Error, RoomId, WallTime};
 
 use super::{events, query_failed};
 
@@ -66,7 +66,7 @@ pub fn deliver(
     (room_id, recipient): (&RoomId, &AgentId),
     event_seq: i64,
     surface: &str,
-    wall: Timestamp,
+    wall: WallTime,
 ) -> Result<bool, Error> {
     let taken = connection
         .prepare_cached("DELETE FROM inbox WHERE room_id = ?1 AND recipient_agent_id = ?2 AND event_seq = ?3")

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tt_proto::note::{Note, NoteAdded, NoteResolved};
-use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 
 use super::query_failed;
 use super::rooms::time;
@@ -13,7 +13,7 @@ pub fn add(
     author: &AgentId,
     body: &str,
     turn_id: Option<i64>,
-    wall: Timestamp,
+    wall: WallTime,
 ) -> Result<NoteAdded, Error> {
     let note = NoteAdded {
         note_id: NoteId::fresh(),
@@ -37,7 +37,7 @@ pub fn resolve(
     room_id: &RoomId,
     note_id: &NoteId,
     by: &AgentId,
-    wall: Timestamp,
+    wall: WallTime,
 ) -> Result<(NoteResolved, bool), Error> {
     let unknown = || {
         Error::new(ErrorCode::UnknownTarget, "there is no such note in this room")
@@ -104,7 +104,7 @@ fn note_row(row: &Row<'_>) -> rusqlite::Result<Note> {
         turn_id: row.get(2)?,
         author_agent_id: AgentId::trusted(row.get::<_, String>(3)?),
         body: row.get(4)?,
-        created_at: time(row, 5)?.unwrap_or(Timestamp::from_millis(0)),
+        created_at: time(row, 5)?.unwrap_or(WallTime::from_millis(0)),
         resolved_at: time(row, 6)?,
         resolved_by_agent_id: row.get::<_, Option<String>>(7)?.map(AgentId::trusted),
     })

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tt_proto::event::Event;
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::hello::Anchor;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Liveness, MemberStatus, RoomSummary, StickState};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId, Timestamp};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 
 use super::events;
 use super::query_failed;
@@ -19,13 +19,13 @@ use crate::stick::{HandoffAt, HeldHandoff, Member, Room, Waiting};
 pub trait Live: Send + Sync {
     fn waiting(&self, room_id: &RoomId, agent_id: &AgentId) -> Waiting;
     /// The latest activity since the daemon started.
-    fn last_seen(&self, agent_id: &AgentId) -> Option<Timestamp>;
-    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<Timestamp>;
+    fn last_seen(&self, agent_id: &AgentId) -> Option<WallTime>;
+    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<WallTime>;
     fn liveness(&self, anchor: &Anchor) -> Liveness;
     /// How much later than stored a member may really have been seen.
     fn doubt(&self) -> std::time::Duration;
     /// When this daemon began: an earlier one saw nobody later than that.
-    fn began(&self) -> Timestamp;
+    fn began(&self) -> WallTime;
     fn policy(&self) -> &Policy;
 }
 
@@ -112,7 +112,7 @@ fn member_row(row: &Row<'_>, live: &dyn Live) -> rusqlite::Result<Member> {
         pid,
         process_started_at: started.unwrap_or_default(),
     });
-    let stored_seen = time(row, 11)?.unwrap_or(Timestamp::from_millis(0));
+    let stored_seen = time(row, 11)?.unwrap_or(WallTime::from_millis(0));
     let name: Option<String> = row.get(3)?;
     Ok(Member {
         ordinal: row.get(1)?,
@@ -123,7 +123,7 @@ fn member_row(row: &Row<'_>, live: &dyn Live) -> rusqlite::Result<Member> {
         found_by: row.get(6)?,
         liveness: Liveness::Unknown,
         anchor,
-        joined_at: time(row, 10)?.unwrap_or(Timestamp::from_millis(0)),
+        joined_at: time(row, 10)?.unwrap_or(WallTime::from_millis(0)),
         // What was not written behind when the daemon was killed counts in the member's favour.
         last_seen_at: (stored_seen + live.doubt()).min(live.began()).max(stored_seen),
         last_wait_at: time(row, 12)?,
@@ -150,12 +150,12 @@ fn agent(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<AgentId>> {
     Ok(row.get::<_, Option<String>>(column)?.map(AgentId::trusted))
 }
 
-pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(row.get::<_, Option<String>>(column)?.and_then(|text| Timestamp::parse(&text)))
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<WallTime>> {
+    Ok(row.get::<_, Option<String>>(column)?.and_then(|text| WallTime::parse(&text)))
 }
 
 /// Writes what a rule changed: its events, the room, the members. Times of presence alone are not worth a write.
-pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestamp) -> Result<Vec<Event>, Error> {
+pub fn save(connection: &Connection, before: &Room, after: &Room, wall: WallTime) -> Result<Vec<Event>, Error> {
     if after.deleted {
         delete(connection, &after.room_id)?;
         return Ok(Vec::new());
@@ -182,7 +182,7 @@ pub fn save(connection: &Connection, before: &Room, after: &Room, wall: Timestam
 
 fn worth_writing(before: &Member, after: &Member) -> bool {
     let lasting = |m: &Member| Member {
-        last_seen_at: Timestamp::from_millis(0),
+        last_seen_at: WallTime::from_millis(0),
         last_wait_at: None,
         waiting: Waiting::No,
         liveness: Liveness::Unknown,
@@ -237,7 +237,7 @@ fn save_room(
     before: &Room,
     after: &Room,
     appended: &[Event],
-    wall: Timestamp,
+    wall: WallTime,
 ) -> Result<(), Error> {
     if same_row(before, after) {
         return Ok(());
@@ -248,7 +248,7 @@ fn save_room(
             HandoffAt::Draft(index) => appended[index].event_seq,
         })
     };
-    let text = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    let text = |at: Option<WallTime>| at.map(|at| at.to_string());
     let name = |agent: &Option<AgentId>| agent.as_ref().map(|a| a.as_str().to_owned());
     let changed = connection
         .prepare_cached(
@@ -355,7 +355,7 @@ pub fn exists(connection: &Connection, room_id: &RoomId) -> Result<bool, Error> 
 }
 
 /// A new, idle room.
-pub fn create(connection: &Connection, path: &str, wall: Timestamp) -> Result<RoomId, Error> {
+pub fn create(connection: &Connection, path: &str, wall: WallTime) -> Result<RoomId, Error> {
     let room_id = RoomId::fresh();
     connection
         .execute(
@@ -420,7 +420,7 @@ pub fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSu
             turn_id: row.get(5)?,
             members: row.get(7)?,
             display_name: row.get(8)?,
-            updated_at: time(row, 6)?.unwrap_or(Timestamp::from_millis(0)),
+            updated_at: time(row, 6)?.unwrap_or(WallTime::from_millis(0)),
         })
     };
     statement.query_map([only.map(RoomId::as_str)], summary).and_then(Iterator::collect).map_err(query_failed)
@@ -430,12 +430,12 @@ pub fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSu
 const TOUCHED_AT: &str = "max(updated_at, coalesce((SELECT created_at FROM room_events e WHERE e.room_id = r.room_id
                             ORDER BY event_seq DESC LIMIT 1), ''))";
 
-pub fn updated_at(connection: &Connection, room_id: &RoomId) -> Result<Timestamp, Error> {
+pub fn updated_at(connection: &Connection, room_id: &RoomId) -> Result<WallTime, Error> {
     let at = |row: &Row<'_>| time(row, 0);
     let at = connection
         .prepare_cached(&format!("SELECT {TOUCHED_AT} FROM path_rooms r WHERE room_id = ?1"))
         .and_then(|mut statement| statement.query_row([room_id.as_str()], at));
-    Ok(at.map_err(query_failed)?.unwrap_or(Timestamp::from_millis(0)))
+    Ok(at.map_err(query_failed)?.unwrap_or(WallTime::from_millis(0)))
 }
 
 /// The rooms that have an active member, whose process may have ended and whose time may run out.
@@ -472,7 +472,7 @@ pub fn engaged(connection: &Connection) -> Result<Vec<RoomId>, Error> {
 }
 
 /// The rooms nothing has happened in for their `idle_room_ttl`. What 0.1.x left behind counts from when it was taken over.
-pub fn untouched(connection: &Connection, policy: &Policy, now: Timestamp) -> Result<Vec<RoomId>, Error> {
+pub fn untouched(connection: &Connection, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error> {
     let mut statement = connection
         .prepare_cached(&format!(
             "SELECT room_id, policy_json, max({TOUCHED_AT}, (SELECT applied_at FROM schema_migrations WHERE id = 101))
@@ -494,7 +494,7 @@ fn overrides(json: Option<String>) -> PolicyOverrides {
 
 /// Sets the times of one room.
 pub fn set_policy(connection: &Connection, room_id: &RoomId, overrides: &PolicyOverrides) -> Result<(), Error> {
-    let json = Verbatim::of(overrides).map_err(|e| Error::new(ErrorCode::InvalidInput, e.to_string()))?;
+    let json = RawJson::of(overrides).map_err(|e| Error::new(ErrorCode::InvalidInput, e.to_string()))?;
     connection
         .execute("UPDATE path_rooms SET policy_json = ?2 WHERE room_id = ?1", [room_id.as_str(), json.as_str()])
         .map(|_| ())
@@ -512,8 +512,8 @@ pub fn policy_overrides(connection: &Connection, room_id: &RoomId) -> Result<Pol
 /// Writes presence behind: when each was last seen, and last waited.
 pub fn write_presence(
     connection: &Connection,
-    seen: &[(AgentId, Timestamp)],
-    waited: &[(RoomId, AgentId, Timestamp)],
+    seen: &[(AgentId, WallTime)],
+    waited: &[(RoomId, AgentId, WallTime)],
 ) -> Result<(), Error> {
     for (agent, at) in seen {
         connection

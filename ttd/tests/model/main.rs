@@ -30,7 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tt_proto::LeaseId;
 use tt_proto::event::{Event, EventType};
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use ttd::stick::{EventDraft, Waiting, membership, takeover, turn};
 use ttd::store::notes;
 
@@ -330,7 +330,7 @@ impl<'a> History<'a> {
         let process = self.acts(number);
         let (lease, expected_turn) = self.token(token);
         self.handoffs += 1;
-        let said = if good { words(self.handoffs) } else { Verbatim::parse(r#"{"status":" "}"#.into()).unwrap() };
+        let said = if good { words(self.handoffs) } else { RawJson::parse(r#"{"status":" "}"#.into()).unwrap() };
         let text = good.then_some(said.as_str());
         let expected = self.reference.give(number, process, to, (&lease, expected_turn), text);
         self.compare(&expected, |world| {

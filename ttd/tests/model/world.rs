@@ -10,12 +10,12 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
 use tt_proto::event::Event;
 use tt_proto::filter::{Filter, Target};
-use tt_proto::handoff::Verbatim;
+use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
 use tt_proto::turn::{Reason, Wait, WaitStatus};
-use tt_proto::{AgentId, Error, LeaseId, RoomId, Timestamp};
+use tt_proto::{AgentId, Error, LeaseId, RoomId, WallTime};
 use ttd::hub::{Hub, Place, WRITE_BEHIND};
 use ttd::rooms::{decide, next_deadline, told};
 use ttd::stick::{Grant, Moment, Room, Waiting, turn};
@@ -60,11 +60,11 @@ impl Live for Seen<'_> {
         self.hub.waiters.waiting(room_id, agent_id)
     }
 
-    fn last_seen(&self, agent_id: &AgentId) -> Option<Timestamp> {
+    fn last_seen(&self, agent_id: &AgentId) -> Option<WallTime> {
         self.hub.presence.last_seen(agent_id)
     }
 
-    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<Timestamp> {
+    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<WallTime> {
         self.hub.presence.last_wait(room_id, agent_id)
     }
 
@@ -76,7 +76,7 @@ impl Live for Seen<'_> {
         WRITE_BEHIND
     }
 
-    fn began(&self) -> Timestamp {
+    fn began(&self) -> WallTime {
         at(self.began)
     }
 
@@ -98,11 +98,11 @@ pub(crate) fn agent(number: usize) -> AgentId {
     AgentId::trusted(NAMES[number])
 }
 
-pub(crate) fn at(millis: i64) -> Timestamp {
-    Timestamp::from_millis(1_700_000_000_000 + millis)
+pub(crate) fn at(millis: i64) -> WallTime {
+    WallTime::from_millis(1_700_000_000_000 + millis)
 }
 
-fn millis(at: Timestamp) -> i64 {
+fn millis(at: WallTime) -> i64 {
     at.as_millis() - 1_700_000_000_000
 }
 
@@ -480,6 +480,6 @@ fn heard(wait: &Wait) -> Told {
 }
 
 /// A handoff no other release or pass of this history carries.
-pub(crate) fn words(count: u64) -> Verbatim {
-    Verbatim::parse(format!(r#"{{"status":"step {count}", "next_action": "go on" ,"n":{count}}}"#)).unwrap()
+pub(crate) fn words(count: u64) -> RawJson {
+    RawJson::parse(format!(r#"{{"status":"step {count}", "next_action": "go on" ,"n":{count}}}"#)).unwrap()
 }
