@@ -1,10 +1,13 @@
-//! The daemon's only source of time, and there are two of them.
+//! The daemon's only source of time. It has three clocks, each with a type of its own.
 //!
-//! **Wall** is the time of day: it stands in the log, for people. It can jump.
+//! **Wall time** is the time of day, for people. It can jump.
 //!
-//! **Steady** is what every deadline is measured by. It is written like a time of day but runs with the machine's
-//! monotonic clock, which stands still while the machine sleeps and knows nothing of a wall clock set an hour off. Its
-//! offset is kept per boot, so that it runs on through a restart of the daemon.
+//! **Lease time** measures leases and presence. It follows the machine's monotonic clock, which stands still in suspend.
+//!
+//! **Deadline time** measures the deadlines of messages. It follows the clock that runs on in suspend.
+//!
+//! The last two begin near the time of day, and their offsets are stored per boot, so that they run on through a restart of
+//! the daemon. A wall clock that is set does not move them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,28 +15,38 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 use tt_proto::WallTime;
+use tt_rules::{DeadlineTime, LeaseTime, Now};
+use tt_store::sqlite::ClockOffsets;
 
 #[derive(Debug, Clone, Default)]
 pub struct Clock(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Steady time less monotonic time.
-    offset: AtomicI64,
-    /// How far a test has turned the wall clock, and let the steady clock run ahead.
+    /// Lease time less the machine's clock that stands still in suspend.
+    lease_offset: AtomicI64,
+    /// Deadline time less the machine's clock that runs on in suspend.
+    deadline_offset: AtomicI64,
+    /// How far a test has set the wall clock, and let the other two run ahead.
     wall_turned: AtomicI64,
-    steady_ahead: AtomicI64,
+    advanced_by: AtomicI64,
     advanced: tokio::sync::Notify,
 }
 
-/// The clock that stops with the machine.
+/// The clock that stands still in suspend.
 #[cfg(target_os = "macos")]
 const MONOTONIC: ClockId = ClockId::from_raw(libc::CLOCK_UPTIME_RAW);
 #[cfg(not(target_os = "macos"))]
 const MONOTONIC: ClockId = ClockId::CLOCK_MONOTONIC;
 
-fn monotonic_ms() -> i64 {
-    clock_gettime(MONOTONIC).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
+/// The clock that runs on in suspend.
+#[cfg(target_os = "linux")]
+const BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(not(target_os = "linux"))]
+const BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
+
+fn millis(clock: ClockId) -> i64 {
+    clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
 }
 
 /// The time of day.
@@ -44,26 +57,34 @@ pub fn wall() -> WallTime {
 }
 
 impl Clock {
-    /// A clock whose two times agree at this moment.
+    /// A clock whose three times agree now.
     pub fn new() -> Self {
         let clock = Self::default();
-        clock.set_offset(wall().as_millis() - monotonic_ms());
+        let wall = wall().as_millis();
+        clock.set_offsets(ClockOffsets { lease: wall - millis(MONOTONIC), deadline: wall - millis(BOOT) });
         clock
     }
 
-    /// The offset to remember for this boot.
-    pub fn offset(&self) -> i64 {
-        self.0.offset.load(Ordering::Relaxed)
+    /// The offsets to store for this boot.
+    pub fn offsets(&self) -> ClockOffsets {
+        let load = |offset: &AtomicI64| offset.load(Ordering::Relaxed);
+        ClockOffsets { lease: load(&self.0.lease_offset), deadline: load(&self.0.deadline_offset) }
     }
 
-    /// Goes on from where an earlier daemon of the same boot left off.
-    pub fn set_offset(&self, offset: i64) {
-        self.0.offset.store(offset, Ordering::Relaxed);
+    /// Continues from where an earlier daemon of the same boot left off.
+    pub fn set_offsets(&self, offsets: ClockOffsets) {
+        self.0.lease_offset.store(offsets.lease, Ordering::Relaxed);
+        self.0.deadline_offset.store(offsets.deadline, Ordering::Relaxed);
     }
 
-    /// Steady time.
-    pub fn now(&self) -> WallTime {
-        WallTime::from_millis(monotonic_ms() + self.offset() + self.0.steady_ahead.load(Ordering::Relaxed))
+    /// This moment on all three clocks.
+    pub fn now(&self) -> Now {
+        let (offsets, advanced) = (self.offsets(), self.0.advanced_by.load(Ordering::Relaxed));
+        Now {
+            lease: LeaseTime::from_millis(millis(MONOTONIC) + offsets.lease + advanced),
+            deadline: DeadlineTime::from_millis(millis(BOOT) + offsets.deadline + advanced),
+            wall: self.wall(),
+        }
     }
 
     /// The time of day.
@@ -71,26 +92,26 @@ impl Clock {
         WallTime::from_millis(wall().as_millis() + self.0.wall_turned.load(Ordering::Relaxed))
     }
 
-    /// A steady time as people read it.
-    pub fn to_wall(&self, steady: WallTime) -> WallTime {
-        let apart = self.wall().as_millis() - self.now().as_millis();
-        WallTime::from_millis(steady.as_millis().saturating_add(apart))
-    }
-
-    /// Turns the wall clock, as a user or a time server does. For tests.
+    /// Sets the wall clock, as a user or a time server does. For tests.
     pub fn turn_wall(&self, millis: i64) {
         self.0.wall_turned.fetch_add(millis, Ordering::Relaxed);
     }
 
-    /// Lets steady time pass. For tests.
+    /// Lets time pass on the other two clocks. For tests.
     pub fn advance(&self, by: Duration) {
-        self.0.steady_ahead.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.0.advanced_by.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
         self.0.advanced.notify_one();
     }
 
-    /// Resolves when steady time has made a leap: whoever sleeps until a deadline looks again.
+    /// Resolves when a test let time pass.
     pub async fn advanced(&self) {
         self.0.advanced.notified().await;
+    }
+}
+
+impl tt_store::Clock for Clock {
+    fn now(&self) -> Now {
+        Clock::now(self)
     }
 }
 
@@ -99,14 +120,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turning_the_wall_clock_moves_no_deadline() {
+    fn setting_the_wall_clock_moves_no_deadline() {
         let clock = Clock::new();
-        let (steady, wall) = (clock.now(), clock.wall());
+        let before = clock.now();
         for hour in [3_600_000, -7_200_000] {
             clock.turn_wall(hour);
-            assert!(clock.now().since(steady) < Duration::from_secs(60));
+            let now = clock.now();
+            assert!(now.lease.since(before.lease) < Duration::from_secs(60));
+            assert!(now.deadline.since(before.deadline) < Duration::from_secs(60));
         }
-        assert!(clock.wall() < wall, "an hour behind by now");
-        assert_eq!(clock.to_wall(clock.now() + Duration::from_secs(5)).since(clock.wall()).as_secs_f32().round(), 5.0);
+        let now = clock.now();
+        assert!(now.wall < before.wall, "an hour behind by now");
+        let shown = now.to_wall(now.lease + Duration::from_secs(5));
+        assert_eq!(shown.since(now.wall), Duration::from_secs(5));
     }
 }

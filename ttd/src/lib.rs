@@ -1,18 +1,22 @@
-//! The daemon: owns the database, knows who is calling, and pushes what happens to whom it concerns.
+//! The daemon: owns the database, knows who is calling, and pushes what happens to those it concerns.
 //!
-//! A request goes one way: `rpc` takes it in, the writer thread of `store` loads what the rule needs and writes what the
-//! rule decides, and after the commit those who wait are told. `lifecycle` starts and stops it all.
+//! A request goes one way: `rpc` makes a command of it, `engine` runs the command (load, decide, save, commit) and then its
+//! effects. The rules are the crate `tt-rules`, the storage is `tt-store`. `lifecycle` starts and stops everything.
 
+mod background;
 pub mod clock;
-pub mod hub;
+pub mod engine;
+pub mod feed;
 pub mod identity;
 pub mod lifecycle;
+pub mod listeners;
 pub mod liveness;
-pub mod place;
-pub mod rooms;
+pub mod presence;
 pub mod rpc;
-pub mod stick;
-pub mod store;
+pub mod timers;
+pub mod views;
+pub mod waiters;
+pub mod workspace;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -76,7 +80,7 @@ struct Started {
 
 fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
     let mut options = Options::from_environment(env)?;
-    store::prepare_data_dir(&options.paths, options.filesystem)?;
+    lifecycle::data_dir::prepare(&options.paths, options.filesystem)?;
     log::start(&options.paths.log(), env.get_str("TTD_LOG")).map_err(|e| {
         Error::new(
             ErrorCode::StorageUnavailable,

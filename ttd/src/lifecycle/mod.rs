@@ -2,6 +2,7 @@
 //! and back again. Each step exists because someone shipped the bug it prevents; see `docs/architecture.md`.
 
 pub mod config;
+pub mod data_dir;
 pub mod detach;
 pub mod idle;
 pub mod lock;
@@ -14,16 +15,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::watch;
+use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::policy::Policy;
 use tt_proto::time::parse_duration;
 use tt_proto::{Error, ErrorCode, MIN_PROTOCOL, VERSION};
+use tt_store::sqlite::SqliteStore;
 
+use crate::background;
 use crate::clock::Clock;
+use crate::engine::Engine;
 use crate::liveness::{Kernel, Processes, Watch};
-use crate::rooms::Rooms;
 use crate::rpc::{self, Shared};
-use crate::store::{self, Filesystem, Store, events};
 use lock::{Acquired, Lock};
 use socket::{OwnFile, Socket};
 
@@ -65,7 +68,7 @@ impl Options {
             clock: Clock::new(),
             policy: Policy::default(),
             home: None,
-            filesystem: store::filesystem,
+            filesystem,
         }
     }
 
@@ -99,7 +102,7 @@ pub struct Ready {
 #[derive(Debug)]
 pub struct Daemon {
     options: Options,
-    store: Store,
+    store: SqliteStore,
     socket: Socket,
     lock: Lock,
     stop: watch::Sender<bool>,
@@ -108,12 +111,12 @@ pub struct Daemon {
 impl Daemon {
     /// Everything up to being ready. None when another daemon already serves.
     pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
-        store::prepare_data_dir(&options.paths, options.filesystem)?;
+        data_dir::prepare(&options.paths, options.filesystem)?;
         let Acquired::Held(lock) = lock::acquire(&options.paths, passed.len() > 0)? else { return Ok(None) };
         let database = options.paths.database();
-        let store = Store::open(&database)?;
         let boot_id = Kernel::new().boot_id().to_owned();
-        options.clock.set_offset(Store::steady_offset(&database, &boot_id, options.clock.offset())?);
+        options.clock.set_offsets(SqliteStore::clock_offsets(&database, &boot_id, options.clock.offsets())?);
+        let store = SqliteStore::open(&database, Arc::new(options.clock.clone()), options.policy.clone())?;
         let socket = match Socket::activated(passed)? {
             Some(socket) => {
                 options.supervised = true;
@@ -141,19 +144,20 @@ impl Daemon {
             |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
         let (listener, own) = socket.into_parts().map_err(cannot)?;
         let (watch, exits) = Watch::new(options.processes.clone());
-        let rooms = Rooms::new(store, options.clock.clone(), watch, options.policy.clone());
+        let (clock, policy) = (options.clock.clone(), options.policy.clone());
+        let engine = Engine::new(Arc::new(store), clock, Arc::new(watch), policy);
         // Before anything can happen.
-        let newest = rooms.store().read(events::newest_of_all).await?;
-        let shared = Arc::new(Shared::new(options, rooms.clone(), stop, newest));
+        let newest = engine.read(|reader| reader.newest_event(None)).await?;
+        let shared = Arc::new(Shared::new(options, engine.clone(), stop, newest));
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(rooms.clone().run(exits));
+        tasks.spawn(background::run(engine.clone(), exits));
         if let Some(rest) = shared.options.idle_exit {
             tasks.spawn(leave_when_idle(shared.clone(), rest));
         }
         let served = rpc::serve(shared, listener, || own.into_iter().for_each(OwnFile::remove)).await;
         tasks.shutdown().await;
-        rooms.write_presence().await;
-        rooms.store().close();
+        background::store_presence(&engine).await;
+        engine.store().close();
         tracing::info!("stopped");
         drop(lock);
         served
@@ -172,7 +176,7 @@ impl Stopper {
 
 async fn leave_when_idle(shared: Arc<Shared>, rest: Duration) {
     shared.activity.rested(rest).await;
-    while shared.rooms.anyone_holds().await {
+    while background::anyone_holds(&shared.engine).await {
         tokio::time::sleep(rest).await;
         shared.activity.rested(rest).await;
     }

@@ -1,4 +1,4 @@
-//! Which member processes live. The death of one is an event the kernel reports, never something we go and look for.
+//! Which processes of members are alive. The kernel reports the end of a process; nothing polls for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,10 @@ use tt_proto::hello::Anchor;
 use tt_proto::room::Liveness;
 
 use super::Processes;
+use crate::engine::MemberProcesses;
 
-/// More ended processes than this are not remembered; a forgotten one is looked up again.
-const REMEMBERED: usize = 4096;
+/// The most processes that are remembered. One that was forgotten is looked up again.
+const MAX_REMEMBERED: usize = 4096;
 
 /// The processes watched so far, and what became of them.
 #[derive(Clone)]
@@ -30,6 +31,18 @@ impl std::fmt::Debug for Watch {
     }
 }
 
+impl MemberProcesses for Watch {
+    fn liveness(&self, anchor: &Anchor) -> Liveness {
+        self.current(anchor)
+    }
+
+    fn watch(&self, anchor: &Anchor) {
+        if self.current(anchor) == Liveness::Gone {
+            let _ = self.0.exited.send(anchor.clone());
+        }
+    }
+}
+
 impl Watch {
     /// A watch that reports each process that ends on the channel. Must be made inside the runtime.
     pub fn new(processes: Arc<dyn Processes>) -> (Self, mpsc::UnboundedReceiver<Anchor>) {
@@ -42,14 +55,14 @@ impl Watch {
         (Self(Arc::new(inner)), reports)
     }
 
-    /// Whether a process lives. One seen alive for the first time is watched from then on.
-    pub fn liveness(&self, anchor: &Anchor) -> Liveness {
+    /// Whether a process is alive. One that is seen alive for the first time is watched from then on.
+    fn current(&self, anchor: &Anchor) -> Liveness {
         if let Some(known) = self.lock().get(anchor) {
             return *known;
         }
         let liveness = self.look(anchor);
         let mut known = self.lock();
-        if known.len() >= REMEMBERED {
+        if known.len() >= MAX_REMEMBERED {
             known.retain(|_, liveness| *liveness == Liveness::Alive);
         }
         if liveness != Liveness::Unknown {
@@ -57,16 +70,9 @@ impl Watch {
         }
         drop(known);
         if liveness == Liveness::Alive {
-            self.watch(anchor.clone());
+            self.wait_for_exit(anchor.clone());
         }
         liveness
-    }
-
-    /// Watches a process that stands for a member from now on, and reports it if it has ended already.
-    pub fn begin(&self, anchor: &Anchor) {
-        if self.liveness(anchor) == Liveness::Gone {
-            let _ = self.0.exited.send(anchor.clone());
-        }
     }
 
     fn look(&self, anchor: &Anchor) -> Liveness {
@@ -83,7 +89,7 @@ impl Watch {
         }
     }
 
-    fn watch(&self, anchor: Anchor) {
+    fn wait_for_exit(&self, anchor: Anchor) {
         let this = self.clone();
         self.0.runtime.spawn(async move {
             match this.0.processes.open(anchor.pid) {

@@ -1,6 +1,6 @@
 //! The open connections: who is at the other end, what is under way, and which one has to make room.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
@@ -16,9 +16,10 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tt_proto::hello::{Identity, Signals};
 use tt_proto::{Error, ErrorCode, RoomId};
+use tt_rules::ConnectionId;
 
-use crate::hub::{Owner, TakenMessages};
 use crate::lifecycle::idle::{Activity, Busy};
+use crate::listeners::Listeners;
 
 /// More connections than this, and the one that has been idle longest is closed to make room.
 pub const MAX_CONNECTIONS: usize = 512;
@@ -45,8 +46,8 @@ pub struct Connection {
     stuck: AtomicBool,
     /// Whoever wants to read the next request.
     reader: Mutex<Option<Waker>>,
-    /// Messages this connection took and has not confirmed. They go back with it.
-    taken: Mutex<Vec<TakenMessages>>,
+    /// Gives back the messages this connection took and has not confirmed.
+    listeners: Listeners,
 }
 
 /// Who is at the other end, for as long as the connection lasts.
@@ -115,35 +116,13 @@ impl Drop for Call {
 }
 
 impl Connection {
+    pub fn id(&self) -> ConnectionId {
+        ConnectionId(self.id)
+    }
+
     fn touch(&self) {
         // A count orders uses as well as a clock does, and costs less.
         self.last_used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    /// Keeps messages for this connection until it confirms them or ends.
-    pub fn hold(&self, taken: TakenMessages) {
-        if !taken.event_seqs.is_empty() {
-            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
-        }
-    }
-
-    /// Puts messages back that this connection holds, and tells how many.
-    pub fn give_back(&self, owner: &Owner, event_seqs: &[i64]) -> usize {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = |taken: &[TakenMessages]| taken.iter().map(|taken| taken.event_seqs.len()).sum::<usize>();
-        let before = held(&taken);
-        let mine = taken.iter_mut().filter(|taken| taken.owner == *owner);
-        mine.for_each(|taken| taken.give_back(event_seqs.iter().copied()));
-        let returned = before - held(&taken);
-        taken.retain(|taken| !taken.event_seqs.is_empty());
-        returned
-    }
-
-    /// Lets go of messages that were confirmed.
-    pub fn let_go(&self, owner: &Owner, event_seqs: &HashSet<i64>) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.iter_mut().filter(|taken| taken.owner == *owner).for_each(|taken| taken.confirmed(event_seqs));
-        taken.retain(|taken| !taken.event_seqs.is_empty());
     }
 
     /// Strangers before acquaintances, then the one used longest ago.
@@ -182,6 +161,13 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Every call on it has ended by now, so that nothing can be taken for it any more.
+        self.listeners.end_connection(self.id());
+    }
+}
+
 /// All open connections.
 #[derive(Debug, Clone, Default)]
 pub struct Connections {
@@ -196,7 +182,13 @@ impl Connections {
     }
 
     /// Takes a connection in, closing the longest idle one where there are too many.
-    pub fn admit(&self, stream: UnixStream, pid: Option<u32>, activity: Activity) -> (Tracked, Arc<Connection>) {
+    pub fn admit(
+        &self,
+        stream: UnixStream,
+        pid: Option<u32>,
+        activity: Activity,
+        listeners: Listeners,
+    ) -> (Tracked, Arc<Connection>) {
         let connection = Arc::new(Connection {
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             fd: stream.as_raw_fd(),
@@ -206,7 +198,7 @@ impl Connections {
             calls: AtomicUsize::new(0),
             last_used: AtomicU64::new(0),
             uses: self.uses.clone(),
-            taken: Mutex::default(),
+            listeners,
             closed: watch::Sender::new(false),
             stuck: AtomicBool::new(false),
             reader: Mutex::new(None),
@@ -305,7 +297,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_too_many_calls_under_way_is_read_again_once_one_is_answered() {
         let (mut client, stream) = UnixStream::pair().unwrap();
-        let (mut tracked, connection) = Connections::default().admit(stream, None, Activity::new());
+        let (mut tracked, connection) =
+            Connections::default().admit(stream, None, Activity::new(), Listeners::default());
         let mut extensions = Extensions::new();
         extensions.insert(connection);
         let mut calls: Vec<Call> = (0..MAX_CALLS).map(|_| Call::of(&extensions).unwrap()).collect();

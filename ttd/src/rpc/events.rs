@@ -4,149 +4,138 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonrpsee::core::{SubscriptionResult, async_trait};
+use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::{Extensions, PendingSubscriptionSink, SubscriptionSink};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tt_proto::api::EventApiServer;
-use tt_proto::event::{Event, EventItem, Events, Resync};
-use tt_proto::filter::{EventFilter, Filter, OneOrMany};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_proto::event::Event;
+use tt_proto::filter::{EventFilter, Filter};
+use tt_proto::requests::{EventItem, EventPage, GetRoomEvents, Resync, SubscribeEvents, WaitForEvents};
+use tt_proto::{Error, ErrorCode, RoomId};
+use tt_store::room_not_found;
 
+use super::register::{Module, register, register_stream};
 use super::{Call, Shared, leaving, told_to_stop};
-use crate::hub::News;
-use crate::store::events;
+use crate::feed::FeedItem;
 
-/// A page of the log is this long unless asked otherwise, and never longer than the second.
-const PAGE: usize = 100;
+/// How many events a page has if the caller does not say, and at most.
+const DEFAULT_PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
-pub(super) struct EventMethods(pub(super) Arc<Shared>);
-
-/// Somebody's look at a room's log.
-struct Reader {
+/// Reads the log of a room for one caller.
+struct LogReader {
     shared: Arc<Shared>,
     room_id: RoomId,
     filter: Arc<Filter>,
 }
 
-#[async_trait]
-impl EventApiServer for EventMethods {
-    async fn get_room_events(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        limit: Option<usize>,
-        event_type: Option<OneOrMany>,
-        from_agent_id: Option<AgentId>,
-        target_agent_id: Option<String>,
-    ) -> Result<Events, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
-        let reader = self.reader(&call, room_id, &filter, "any")?;
-        let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
-        reader.page(cursor, limit).await
-    }
+/// Adds the methods of this group.
+pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
+    register::<GetRoomEvents, _>(module, get_room_events)?;
+    register::<WaitForEvents, _>(module, wait_for_events)?;
+    register_stream::<SubscribeEvents, _>(module, subscribe_events)
+}
 
-    async fn wait_for_events(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        limit: Option<usize>,
-        event_type: Option<OneOrMany>,
-        from_agent_id: Option<AgentId>,
-        target_agent_id: Option<String>,
-        max_wait_ms: Option<u64>,
-    ) -> Result<Events, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
-        let reader = self.reader(&call, room_id, &filter, "self")?;
-        let mut stop = self.0.stop.subscribe();
-        let mut live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
-        let (newest, longest) = reader.head().await?;
-        let cursor = checked_cursor(after_event_seq)?.unwrap_or(newest);
-        let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
-        let deadline = tokio::time::sleep(patience);
-        tokio::pin!(deadline);
-        // Nothing that does not match moves the cursor, but it need not be read twice either.
-        let mut seen = cursor;
-        loop {
-            let page = reader.page(seen, limit).await?;
-            if !page.events.is_empty() || patience.is_zero() {
-                let last = page.events.last().map_or(cursor, |event| event.event_seq);
-                return Ok(Events { cursor_event_seq: last, ..page });
-            }
-            loop {
-                tokio::select! {
-                    news = live.recv() => match news {
-                        Ok(News::Event(event)) if event.event_seq > seen => {
-                            if reader.filter.matches(&event) {
-                                break;
-                            }
-                            seen = event.event_seq;
-                        }
-                        Ok(News::Event(_)) => {}
-                        Ok(News::Deleted) => return Err(crate::store::rooms::not_found(&reader.room_id)),
-                        Err(RecvError::Lagged(_)) => break,
-                        Err(RecvError::Closed) => return Err(leaving()),
-                    },
-                    () = &mut deadline => return Ok(Events { events: Vec::new(), cursor_event_seq: cursor }),
-                    () = told_to_stop(&mut stop) => return Err(leaving()),
-                }
-            }
+async fn get_room_events(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: GetRoomEvents,
+) -> Result<EventPage, Error> {
+    let filter = request.filter();
+    let GetRoomEvents { room_id, after_event_seq, limit, .. } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let reader = reader(&shared, &call, room_id, &filter, "any")?;
+    let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
+    reader.page(cursor, limit).await
+}
+
+async fn wait_for_events(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: WaitForEvents,
+) -> Result<EventPage, Error> {
+    let filter = request.filter();
+    let WaitForEvents { room_id, after_event_seq, limit, max_wait_ms, .. } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let reader = reader(&shared, &call, room_id, &filter, "self")?;
+    let mut stop = shared.stop.subscribe();
+    let mut live = shared.engine.feed().subscribe(&reader.room_id);
+    let (newest, longest) = reader.head().await?;
+    let cursor = checked_cursor(after_event_seq)?.unwrap_or(newest);
+    let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
+    let deadline = tokio::time::sleep(patience);
+    tokio::pin!(deadline);
+    // Nothing that does not match moves the cursor, but it need not be read twice either.
+    let mut seen = cursor;
+    loop {
+        let page = reader.page(seen, limit).await?;
+        if !page.events.is_empty() || patience.is_zero() {
+            let last = page.events.last().map_or(cursor, |event| event.event_seq);
+            return Ok(EventPage { cursor_event_seq: last, ..page });
         }
-    }
-
-    async fn subscribe_events(
-        &self,
-        pending: PendingSubscriptionSink,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        event_type: Option<OneOrMany>,
-        from_agent_id: Option<AgentId>,
-        target_agent_id: Option<String>,
-    ) -> SubscriptionResult {
-        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
-        let prepared = async {
-            let (call, room_id) = Call::about(extensions, room_id)?;
-            let reader = self.reader(&call, room_id, &filter, "self")?;
-            let live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
-            let (newest, _) = reader.head().await?;
-            Ok::<_, Error>((call, reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
-        };
-        match prepared.await {
-            Ok((call, reader, live, cursor)) => {
-                let sink = pending.accept().await?;
-                // The call lives as long as the subscription, so that neither the connection nor the daemon is taken for idle.
-                tokio::spawn(async move {
-                    reader.stream(sink, live, cursor).await;
-                    drop(call);
-                });
-                Ok(())
-            }
-            Err(refusal) => {
-                pending.reject(refusal).await;
-                Ok(())
+        loop {
+            tokio::select! {
+                news = live.recv() => match news {
+                    Ok(FeedItem::Event(event)) if event.event_seq > seen => {
+                        if reader.filter.matches(&event) {
+                            break;
+                        }
+                        seen = event.event_seq;
+                    }
+                    Ok(FeedItem::Event(_)) => {}
+                    Ok(FeedItem::Deleted) => return Err(room_not_found(&reader.room_id)),
+                    Err(RecvError::Lagged(_)) => break,
+                    Err(RecvError::Closed) => return Err(leaving()),
+                },
+                () = &mut deadline => return Ok(EventPage { events: Vec::new(), cursor_event_seq: cursor }),
+                () = told_to_stop(&mut stop) => return Err(leaving()),
             }
         }
     }
 }
 
-impl EventMethods {
-    fn reader(
-        &self,
-        call: &Call,
-        room_id: RoomId,
-        filter: &EventFilter,
-        default_target: &str,
-    ) -> Result<Reader, Error> {
-        let me = &call.identity()?.agent_id;
-        let filter = Arc::new(filter.understand(Some(me), default_target)?);
-        Ok(Reader { shared: self.0.clone(), room_id, filter })
+async fn subscribe_events(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: SubscribeEvents,
+    pending: PendingSubscriptionSink,
+) -> SubscriptionResult {
+    let filter = request.filter();
+    let SubscribeEvents { room_id, after_event_seq, .. } = request;
+    let prepared = async {
+        let (call, room_id) = Call::about(&extensions, room_id)?;
+        let reader = reader(&shared, &call, room_id, &filter, "self")?;
+        let live = shared.engine.feed().subscribe(&reader.room_id);
+        let (newest, _) = reader.head().await?;
+        Ok::<_, Error>((call, reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
+    };
+    match prepared.await {
+        Ok((call, reader, live, cursor)) => {
+            let sink = pending.accept().await?;
+            // The call lives as long as the subscription, so that neither the connection nor the daemon is taken for idle.
+            tokio::spawn(async move {
+                reader.stream(sink, live, cursor).await;
+                drop(call);
+            });
+            Ok(())
+        }
+        Err(refusal) => {
+            pending.reject(refusal).await;
+            Ok(())
+        }
     }
+}
+
+fn reader(
+    shared: &Arc<Shared>,
+    call: &Call,
+    room_id: RoomId,
+    filter: &EventFilter,
+    default_target: &str,
+) -> Result<LogReader, Error> {
+    let me = &call.identity()?.agent_id;
+    let filter = Arc::new(filter.understand(Some(me), default_target)?);
+    Ok(LogReader { shared: shared.clone(), room_id, filter })
 }
 
 fn checked_cursor(cursor: Option<i64>) -> Result<Option<i64>, Error> {
@@ -156,36 +145,36 @@ fn checked_cursor(cursor: Option<i64>) -> Result<Option<i64>, Error> {
     }
 }
 
-impl Reader {
+impl LogReader {
     /// The number of the newest event, and how long a wait may last here.
     async fn head(&self) -> Result<(i64, Duration), Error> {
-        let look = self.shared.rooms.look(&self.room_id, |room, connection| {
-            Ok((events::newest(connection, &room.room_id)?, room.policy.wait_max))
-        });
-        look.await
+        let head = |room: &tt_rules::Room, reader: &dyn tt_store::Reader| {
+            Ok((reader.newest_event(Some(&room.room_id))?, room.policy.wait_max))
+        };
+        self.shared.engine.look(&self.room_id, head).await
     }
 
     /// The next events that match, at most `limit`.
-    async fn page(&self, cursor: i64, limit: Option<usize>) -> Result<Events, Error> {
-        let limit = limit.unwrap_or(PAGE).min(MAX_PAGE);
+    async fn page(&self, cursor: i64, limit: Option<usize>) -> Result<EventPage, Error> {
+        let limit = limit.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
         let (room_id, filter) = (self.room_id.clone(), self.filter.clone());
-        let read = self.shared.rooms.store().read(move |connection| {
-            if !crate::store::rooms::exists(connection, &room_id)? {
-                return Err(crate::store::rooms::not_found(&room_id));
+        let read = self.shared.engine.read(move |reader| {
+            if !reader.room_exists(&room_id)? {
+                return Err(room_not_found(&room_id));
             }
-            events::matching(connection, &room_id, cursor, limit, &filter)
+            reader.events(&room_id, cursor, limit, &filter)
         });
         let page = read.await?;
-        Ok(Events { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
+        Ok(EventPage { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
     }
 
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.
-    async fn stream(&self, sink: SubscriptionSink, mut live: broadcast::Receiver<News>, mut cursor: i64) {
+    async fn stream(&self, sink: SubscriptionSink, mut live: broadcast::Receiver<FeedItem>, mut cursor: i64) {
         let mut stop = self.shared.stop.subscribe();
         // The cursor stands at the last event that matched; what was seen since need not be read again.
         let mut seen = cursor;
         loop {
-            let page = match self.page(seen, Some(PAGE)).await {
+            let page = match self.page(seen, Some(DEFAULT_PAGE)).await {
                 Ok(page) => page,
                 Err(e) if e.code == ErrorCode::RoomNotFound => return end(&sink, cursor, "room_deleted").await,
                 Err(e) => {
@@ -211,16 +200,16 @@ impl Reader {
                 };
                 match news {
                     // The page may have run ahead of the live buffer.
-                    Ok(News::Event(event)) if event.event_seq <= seen => {}
-                    Ok(News::Event(event)) if !self.filter.matches(&event) => seen = event.event_seq,
-                    Ok(News::Event(event)) => {
+                    Ok(FeedItem::Event(event)) if event.event_seq <= seen => {}
+                    Ok(FeedItem::Event(event)) if !self.filter.matches(&event) => seen = event.event_seq,
+                    Ok(FeedItem::Event(event)) => {
                         (cursor, seen) = (event.event_seq, event.event_seq);
                         if !send(&sink, Event::clone(&event), cursor).await {
                             return;
                         }
                     }
                     Err(RecvError::Lagged(_)) => break,
-                    Ok(News::Deleted) | Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,
+                    Ok(FeedItem::Deleted) | Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,
                 }
             }
         }

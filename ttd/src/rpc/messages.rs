@@ -1,216 +1,181 @@
 //! `send_message`, `list_inbox`, `take_messages`, `return_messages`, `confirm_messages`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jsonrpsee::Extensions;
-use jsonrpsee::core::async_trait;
-use rusqlite::Connection;
-use tt_proto::api::MessageApiServer;
+use serde::{Deserialize, Serialize};
 use tt_proto::delivery::{DeliveryState, Recipient, Surface};
-use tt_proto::event::{Event, EventType};
-use tt_proto::message::{Confirmed, DeliveryHint, InboxRooms, Returned, Sent, Skipped, Taken};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_proto::event::EventType;
+use tt_proto::message::DeliveryHint;
+use tt_proto::requests::{
+    ConfirmMessages, Confirmed, InboxRooms, ListInbox, ReturnMessages, Returned, SendMessage, Sent, Skipped,
+    TakeMessages, Taken,
+};
+use tt_proto::{AgentId, Error, ErrorCode, EventId, RoomId};
+use tt_rules::{Command, MAX_TAKE, Recipients, Reply, TakeAccess, names};
 
+use super::register::{Module, register};
 use super::{Call, Shared, leaving, told_to_stop};
-use crate::hub::{Owner, TakenMessages};
-use crate::stick::{Room, message, names};
-use crate::store::{events, inbox, rooms};
+use crate::engine::Outcome;
+use crate::listeners::Inbox;
 
-/// More than this is never taken at once; the rest stays in the inbox.
-const MAX_TAKE: usize = 200;
+/// Adds the methods of this group.
+pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
+    register::<SendMessage, _>(module, send_message)?;
+    register::<ListInbox, _>(module, list_inbox)?;
+    register::<TakeMessages, _>(module, take_messages)?;
+    register::<ReturnMessages, _>(module, return_messages)?;
+    register::<ConfirmMessages, _>(module, confirm_messages)
+}
 
-pub(super) struct MessageMethods(pub(super) Arc<Shared>);
-
-#[async_trait]
-impl MessageApiServer for MessageMethods {
-    async fn send_message(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        body: String,
-        to_agent_id: Option<AgentId>,
-        to: Option<String>,
-        delivery_hint: Option<String>,
-        idempotency_key: Option<String>,
-    ) -> Result<Sent, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let by = self.0.commander(&call, idempotency_key)?;
-        let hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
-        let agent = by.identity.agent_id.clone();
-        let rule = move |room: &mut Room, _: &_, _: &_| {
-            let to = match (to_agent_id, to.as_deref()) {
-                (Some(_), Some(_)) => {
-                    return Err(Error::new(ErrorCode::InvalidInput, "give either to_agent_id or to, not both"));
-                }
-                (Some(agent), None) => Some(agent),
-                (None, None | Some("room")) => None,
-                (None, Some(name)) => {
-                    room.active_member(&agent)?;
-                    Some(names::resolve(room, name)?.agent_id.clone())
-                }
-            };
-            Ok((message::send(room, &agent, to.as_ref(), &body, hint)?, None))
-        };
-        let this = self.0.clone();
-        let answer = move |recipients: Vec<AgentId>, room: &Room, events: &[Event], connection: &Connection| {
-            let sent = events.iter().find(|event| event.event_type == EventType::MessageSent);
-            let event =
-                sent.ok_or_else(|| Error::new(ErrorCode::StorageUnavailable, "the message was not appended"))?;
-            inbox::add(connection, &room.room_id, event.event_seq, &recipients)?;
-            let recipient = |agent_id: AgentId| Recipient {
-                surface: this.rooms.hub().inbox.listening(&(room.room_id.clone(), agent_id.clone())),
-                display_name: names::called(room, &agent_id).map(str::to_owned),
-                state: DeliveryState::Pending,
-                agent_id,
-            };
-            Ok(Sent {
-                event_seq: event.event_seq,
-                event_id: event.event_id.clone(),
-                created_at: event.created_at,
-                recipients: recipients.into_iter().map(recipient).collect(),
-            })
-        };
-        self.0.rooms.command_with(&room_id, by, rule, answer).await
-    }
-
-    async fn list_inbox(&self, extensions: &Extensions) -> Result<InboxRooms, Error> {
-        let me = self.0.commander(&Call::of(extensions)?, None)?.identity.agent_id.clone();
-        let read = self.0.rooms.store().read(move |connection| inbox::rooms(connection, &me));
-        Ok(InboxRooms { rooms: read.await? })
-    }
-
-    async fn take_messages(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        surface: String,
-        from_agent_id: Option<AgentId>,
-        max_replay: Option<usize>,
-        limit: Option<usize>,
-        max_wait_ms: Option<u64>,
-    ) -> Result<Taken, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let by = self.0.commander(&call, None)?;
-        let owner = (room_id.clone(), by.identity.agent_id.clone());
-        let surface = Surface::parse(&surface)?;
-        // A member that counted as gone is back by this call, and someone who is none is told so.
-        let agent = owner.1.clone();
-        let member =
-            move |room: &mut Room, _: &_, _: &_| Ok((room.active_member(&agent).map(|_| room.policy.wait_max)?, None));
-        let longest = self.0.rooms.command(&room_id, by, member, |longest, _, _| longest).await?;
-        let patience = max_wait_ms.map_or(Duration::ZERO, |ms| longest.min(Duration::from_millis(ms)));
-        let mut stop = self.0.stop.subscribe();
-        let listener = self.0.rooms.hub().inbox.listen(&owner, surface);
-        let deadline = tokio::time::sleep(patience);
-        tokio::pin!(deadline);
-        loop {
-            // Armed before the look, so that what arrives in between is not missed.
-            let arrived = listener.arrived.notified();
-            tokio::pin!(arrived);
-            arrived.as_mut().enable();
-            let (taken, answer) = self.0.take(&owner, from_agent_id.as_ref(), max_replay, limit).await?;
-            if !answer.events.is_empty() || answer.skipped.is_some() || patience.is_zero() {
-                call.connection.hold(taken);
-                return Ok(answer);
-            }
-            let (room_id, agent) = owner.clone();
-            let member = move |connection: &Connection| rooms::not_removed(connection, &room_id, &agent);
-            self.0.rooms.store().read(member).await?;
-            tokio::select! {
-                () = arrived => {}
-                () = &mut deadline => return Ok(answer),
-                () = told_to_stop(&mut stop) => return Err(leaving()),
-            }
+async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: SendMessage) -> Result<Sent, Error> {
+    let SendMessage { room_id, body, to_agent_id, to, delivery_hint, idempotency_key } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let context = shared.context(&call, idempotency_key)?;
+    let delivery_hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
+    let to = match (to_agent_id, to) {
+        (Some(_), Some(_)) => {
+            return Err(Error::new(ErrorCode::InvalidInput, "give either to_agent_id or to, not both"));
         }
-    }
+        (Some(agent_id), None) => Recipients::Agent(agent_id),
+        (None, Some(name)) if name != "room" => Recipients::Named(name),
+        (None, _) => Recipients::Room,
+    };
+    let command = Command::SendMessage { to, body, delivery_hint, expires_at: None };
+    let listeners = shared.engine.listeners().clone();
+    let answer = move |outcome: &Outcome<'_>| {
+        let recipients = match outcome.reply {
+            Reply::Sent { recipients } => recipients.as_slice(),
+            _ => &[],
+        };
+        let recipient = |agent_id: &AgentId| Recipient {
+            surface: listeners.listening(&(outcome.room.room_id.clone(), agent_id.clone())),
+            display_name: names::unique_name(outcome.room, agent_id).map(str::to_owned),
+            state: DeliveryState::Pending,
+            agent_id: agent_id.clone(),
+        };
+        let event = outcome.events.iter().find(|event| event.event_type == EventType::MessageSent);
+        Sent {
+            event_seq: event.map_or(0, |event| event.event_seq),
+            event_id: event.map_or_else(EventId::fresh, |event| event.event_id.clone()),
+            created_at: event.map_or(outcome.now.wall, |event| event.created_at),
+            recipients: recipients.iter().map(recipient).collect(),
+        }
+    };
+    shared.engine.run(&room_id, context, command, answer).await
+}
 
-    async fn return_messages(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        event_seqs: Vec<i64>,
-    ) -> Result<Returned, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let owner = (room_id, self.0.commander(&call, None)?.identity.agent_id.clone());
-        Ok(Returned { returned: call.connection.give_back(&owner, &event_seqs) })
-    }
+async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -> Result<InboxRooms, Error> {
+    let me = shared.context(&Call::of(&extensions)?, None)?.agent_id().clone();
+    Ok(InboxRooms { rooms: shared.engine.read(move |reader| reader.inbox_rooms(&me)).await? })
+}
 
-    async fn confirm_messages(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        surface: String,
-        event_seqs: Vec<i64>,
-        skipped: Option<Skipped>,
-        from_agent_id: Option<AgentId>,
-    ) -> Result<Confirmed, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let agent = call.identity()?.agent_id.clone();
-        let surface = Surface::parse(&surface)?;
-        let owner = (room_id.clone(), agent.clone());
-        let wall = self.0.rooms.clock().wall();
-        let write = self.0.rooms.store().write(move |connection| {
-            let mut all: HashSet<i64> = event_seqs.into_iter().collect();
-            if let Some(skipped) = skipped {
-                let range = skipped.from_seq..=skipped.to_seq;
-                let pending = inbox_from(connection, &room_id, &agent, from_agent_id.as_ref())?;
-                all.extend(pending.into_iter().filter(|seq| range.contains(seq)));
-            }
-            let mut confirmed = 0;
-            for seq in &all {
-                confirmed += usize::from(inbox::deliver(connection, (&room_id, &agent), *seq, surface.as_str(), wall)?);
-            }
-            Ok((all, confirmed))
-        });
-        let (all, confirmed) = write.await?;
-        call.connection.let_go(&owner, &all);
-        Ok(Confirmed { confirmed })
+async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
+    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let inbox = (room_id, shared.context(&call, None)?.agent_id().clone());
+    let surface = Surface::parse(&surface)?;
+    let mut stop = shared.stop.subscribe();
+    let listener = shared.engine.listeners().listen(&inbox, surface);
+    let mut options =
+        TakeOptions { from: from_agent_id, max_replay, limit: limit.unwrap_or(MAX_TAKE), access: TakeAccess::Arriving };
+    let started = tokio::time::Instant::now();
+    loop {
+        // Armed before the look, so that what arrives in between is not missed.
+        let arrived = listener.arrived.notified();
+        tokio::pin!(arrived);
+        arrived.as_mut().enable();
+        let (taken, wait_max) = take(&shared, &call, &inbox, options.clone()).await?;
+        let patience = max_wait_ms.map_or(Duration::ZERO, |ms| wait_max.min(Duration::from_millis(ms)));
+        if !taken.events.is_empty() || taken.skipped.is_some() || patience.is_zero() {
+            return Ok(taken);
+        }
+        options.access = TakeAccess::Staying;
+        tokio::select! {
+            () = arrived => {}
+            () = tokio::time::sleep_until(started + patience) => return Ok(taken),
+            () = told_to_stop(&mut stop) => return Err(leaving()),
+        }
     }
 }
 
-fn inbox_from(connection: &Connection, room: &RoomId, me: &AgentId, from: Option<&AgentId>) -> Result<Vec<i64>, Error> {
-    let pending = inbox::pending(connection, room, me)?;
-    let Some(from) = from else { return Ok(pending) };
-    let mut theirs = Vec::new();
-    for seq in pending {
-        if events::get(connection, seq)?.is_some_and(|event| event.from_agent_id.as_ref() == Some(from)) {
-            theirs.push(seq);
-        }
-    }
-    Ok(theirs)
+/// What to take from an inbox.
+#[derive(Debug, Clone)]
+pub(super) struct TakeOptions {
+    pub(super) from: Option<AgentId>,
+    pub(super) max_replay: Option<usize>,
+    pub(super) limit: usize,
+    pub(super) access: TakeAccess,
 }
 
-impl Shared {
-    /// Takes what is in an inbox and not taken by anyone else. With more than `max_replay` waiting, the oldest are
-    /// passed over; past `limit`, the newest stay.
-    pub(super) async fn take(
-        &self,
-        owner: &Owner,
-        from: Option<&AgentId>,
-        max_replay: Option<usize>,
-        limit: Option<usize>,
-    ) -> Result<(TakenMessages, Taken), Error> {
-        let (inbox, owner, from) = (self.rooms.hub().inbox.clone(), owner.clone(), from.cloned());
-        let read = self.rooms.store().read(move |connection| {
-            let look = || inbox_from(connection, &owner.0, &owner.1, from.as_ref());
-            let (mut taken, mut mine) = inbox.take_pending(&owner, look)?;
-            let skipped = max_replay.filter(|max| mine.len() > *max).map(|max| {
-                let rest = mine.split_off(mine.len() - max);
-                let passed_over = std::mem::replace(&mut mine, rest);
-                Skipped {
-                    skipped: passed_over.len(),
-                    from_seq: passed_over.first().copied().unwrap_or(0),
-                    to_seq: passed_over.last().copied().unwrap_or(0),
-                }
-            });
-            let most = limit.unwrap_or(MAX_TAKE).min(MAX_TAKE);
-            let rest = if mine.len() > most { mine.split_off(most) } else { Vec::new() };
-            let more = rest.len();
-            taken.give_back(rest);
-            Ok((taken, Taken { skipped, events: inbox::messages(connection, &mine)?, more }))
-        });
-        read.await
+/// What was taken, before its events are read.
+#[derive(Debug, Serialize, Deserialize)]
+struct TakenSeqs {
+    skipped: Option<Skipped>,
+    event_seqs: Vec<i64>,
+    more: usize,
+    wait_max: Duration,
+}
+
+/// Takes messages for the connection of a call. Also returns how long a wait may last in this room.
+pub(super) async fn take(
+    shared: &Shared,
+    call: &Call,
+    inbox: &Inbox,
+    options: TakeOptions,
+) -> Result<(Taken, Duration), Error> {
+    let TakeOptions { from, max_replay, limit, access } = options;
+    let command = Command::TakeMessages { from, max_replay, limit, access };
+    let answer = |outcome: &Outcome<'_>| {
+        let wait_max = outcome.room.policy.wait_max;
+        match outcome.reply {
+            Reply::Taken { skipped, event_seqs, more } => {
+                TakenSeqs { skipped: skipped.clone(), event_seqs: event_seqs.clone(), more: *more, wait_max }
+            }
+            _ => TakenSeqs { skipped: None, event_seqs: Vec::new(), more: 0, wait_max },
+        }
+    };
+    let TakenSeqs { skipped, event_seqs, more, wait_max } =
+        shared.engine.run(&inbox.0, shared.silent_context(call)?, command, answer).await?;
+    let events = match shared.engine.feed().recent_messages(&event_seqs) {
+        Some(events) => events,
+        None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,
+    };
+    Ok((Taken { skipped, events, more }, wait_max))
+}
+
+async fn return_messages(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: ReturnMessages,
+) -> Result<Returned, Error> {
+    let ReturnMessages { room_id, event_seqs } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    shared.engine.seen(&call.identity()?.agent_id);
+    Ok(Returned { returned: count(&shared, &call, &room_id, Command::ReturnMessages { event_seqs }).await? })
+}
+
+async fn confirm_messages(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: ConfirmMessages,
+) -> Result<Confirmed, Error> {
+    let ConfirmMessages { room_id, surface, event_seqs, skipped, from_agent_id } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let surface = Surface::parse(&surface)?;
+    let command = Command::ConfirmMessages { surface, event_seqs, skipped, from: from_agent_id };
+    Ok(Confirmed { confirmed: count(&shared, &call, &room_id, command).await? })
+}
+
+/// Runs a command whose answer is a count. A room that was deleted has nothing to confirm or return.
+async fn count(shared: &Shared, call: &Call, room_id: &RoomId, command: Command) -> Result<usize, Error> {
+    let answer = |outcome: &Outcome<'_>| match outcome.reply {
+        Reply::Count(count) => *count,
+        _ => 0,
+    };
+    match shared.engine.run(room_id, shared.silent_context(call)?, command, answer).await {
+        Err(e) if e.code == ErrorCode::RoomNotFound => Ok(0),
+        counted => counted,
     }
 }

@@ -5,11 +5,11 @@ mod connections;
 mod daemon;
 mod events;
 mod messages;
-mod news;
 mod notes;
+mod register;
 mod rooms;
-mod stick;
-mod view;
+mod turns;
+mod wait_updates;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ use jsonrpsee::server::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tower::Service;
-use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, WallTime};
+use tt_rules::Caller;
 
-use crate::hub::Owner;
+use crate::engine::{CommandContext, Engine};
 use crate::identity;
 use crate::lifecycle::Options;
 use crate::lifecycle::idle::Activity;
-use crate::place::{self, Place};
-use crate::rooms::{Commander, Rooms};
+use crate::listeners::Inbox;
+use crate::workspace::{self, Directory};
 
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
@@ -61,7 +61,7 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Shared {
     pub options: Options,
-    pub rooms: Rooms,
+    pub engine: Engine,
     pub activity: Activity,
     pub connections: Connections,
     pub user: String,
@@ -72,8 +72,8 @@ pub struct Shared {
     pub started_at: WallTime,
     /// True once the daemon is to stop.
     pub stop: watch::Sender<bool>,
-    /// How far each member's waits have told it who came and went.
-    comings: Mutex<HashMap<Owner, i64>>,
+    /// Up to which event each member's waits have reported who joined and left.
+    membership_cursors: Mutex<HashMap<Inbox, i64>>,
     /// The newest event when this daemon started. What came after it no wait has told yet.
     newest_at_start: i64,
     looks: Arc<Semaphore>,
@@ -82,21 +82,21 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(options: Options, rooms: Rooms, stop: watch::Sender<bool>, newest_at_start: i64) -> Self {
+    pub fn new(options: Options, engine: Engine, stop: watch::Sender<bool>, newest_at_start: i64) -> Self {
         let uid = nix::unistd::getuid();
         let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
-            started_at: rooms.clock().wall(),
+            started_at: engine.clock().wall(),
             home: options.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
             options,
-            rooms,
+            engine,
             activity: Activity::new(),
             connections: Connections::default(),
             user,
             program: daemon::program(),
             started: Instant::now(),
             stop,
-            comings: Mutex::default(),
+            membership_cursors: Mutex::default(),
             newest_at_start,
             looks: Arc::new(Semaphore::new(MAX_LOOKS)),
             memory: identity::Memory::default(),
@@ -105,25 +105,31 @@ impl Shared {
 
     /// From where on a member's next wait tells who came and went: its last wait; its join before the first; and the start
     /// of this daemon where an earlier one heard the rest.
-    fn comings_cursor(&self, owner: &Owner) -> i64 {
-        let comings = self.comings.lock().unwrap_or_else(PoisonError::into_inner);
-        comings.get(owner).copied().unwrap_or(self.newest_at_start)
+    fn membership_cursor(&self, inbox: &Inbox) -> i64 {
+        let cursors = self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        cursors.get(inbox).copied().unwrap_or(self.newest_at_start)
     }
 
     /// A member hears of what comes after its join, unless a wait has told it of something already.
-    fn start_comings_cursor(&self, owner: Owner, joined_at: i64) {
-        self.comings.lock().unwrap_or_else(PoisonError::into_inner).entry(owner).or_insert(joined_at);
+    fn start_membership_cursor(&self, inbox: Inbox, joined_at: i64) {
+        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).entry(inbox).or_insert(joined_at);
     }
 
-    fn set_comings_cursor(&self, owner: Owner, cursor: i64) {
-        self.comings.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, cursor);
+    fn set_membership_cursor(&self, inbox: Inbox, cursor: i64) {
+        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox, cursor);
     }
 
-    /// The caller of a command, seen alive by making it.
-    fn commander(&self, call: &Call, idempotency_key: Option<String>) -> Result<Commander, Error> {
-        let identity = call.identity()?.clone();
-        self.rooms.seen(&identity.agent_id);
-        Ok(Commander { identity, idempotency_key })
+    /// The context of a command. Making a call is a sign of life.
+    fn context(&self, call: &Call, idempotency_key: Option<String>) -> Result<CommandContext, Error> {
+        let context = CommandContext { idempotency_key, ..self.silent_context(call)? };
+        self.engine.seen(context.agent_id());
+        Ok(context)
+    }
+
+    /// The context of a command in the middle of a call.
+    fn silent_context(&self, call: &Call) -> Result<CommandContext, Error> {
+        let caller = Caller { identity: call.identity()?.clone(), connection: call.connection.id() };
+        Ok(CommandContext { caller, idempotency_key: None })
     }
 
     /// What to find out on the disk about a path the caller named. Run it where blocking is allowed.
@@ -131,9 +137,9 @@ impl Shared {
         &self,
         cwd: Option<&Path>,
         path: &str,
-        look: impl FnOnce(Place) -> T + Send + 'static,
+        look: impl FnOnce(Directory) -> T + Send + 'static,
     ) -> Result<impl FnOnce() -> Result<T, Error> + Send + 'static, Error> {
-        let (asked, home) = (place::asked(path, cwd)?, self.home.clone());
+        let (asked, home) = (workspace::absolute(path, cwd)?, self.home.clone());
         let stuck = || {
             let message = format!("{} was not looked at: other looks at the disk do not end", asked.display());
             Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
@@ -142,22 +148,20 @@ impl Shared {
         let permit = permit.ok().and_then(Result::ok).ok_or_else(stuck)?;
         Ok(move || {
             let _permit = permit;
-            Place::find(&asked, home.as_deref()).map(look)
+            Directory::find(&asked, home.as_deref()).map(look)
         })
     }
 
+    /// All methods and streams of the protocol.
     fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
-        let mut all = RpcModule::new(());
-        let clash = |e: jsonrpsee::core::RegisterMethodError| {
-            Error::new(tt_proto::ErrorCode::InvalidInput, format!("two method groups share a name: {e}"))
-        };
-        all.merge(daemon::DaemonMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(rooms::RoomMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(stick::StickMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(notes::NoteMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(messages::MessageMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(events::EventMethods(self.clone()).into_rpc()).map_err(clash)?;
-        Ok(all.into())
+        let mut module = RpcModule::from_arc(self.clone());
+        daemon::register_all(&mut module)?;
+        rooms::register_all(&mut module)?;
+        turns::register_all(&mut module)?;
+        notes::register_all(&mut module)?;
+        messages::register_all(&mut module)?;
+        events::register_all(&mut module)?;
+        Ok(module.into())
     }
 }
 
@@ -220,7 +224,8 @@ fn greet(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &Sto
         return tracing::warn!(uid = peer.uid(), pid = peer.pid(), "refused a process of another user");
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let (stream, connection) = shared.connections.admit(stream, pid, shared.activity.clone());
+    let (stream, connection) =
+        shared.connections.admit(stream, pid, shared.activity.clone(), shared.engine.listeners().clone());
     let rpc = jsonrpsee::server::Server::builder().set_config(limits()).to_service_builder();
     let mut service = rpc.build(methods.clone(), stop.clone());
     let service = tower::service_fn(move |mut request: HttpRequest<hyper::body::Incoming>| {
@@ -242,4 +247,33 @@ fn limits() -> ServerConfig {
         .set_batch_request_config(BatchRequestConfig::Limit(MAX_BATCH))
         .disable_ws_ping()
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tt_proto::paths::{Environment, Paths};
+    use tt_proto::requests::{METHODS, STREAMS};
+    use tt_store::sqlite::SqliteStore;
+
+    use super::*;
+    use crate::liveness::Watch;
+
+    #[tokio::test]
+    async fn the_methods_of_the_table_are_registered_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(Paths::resolve(&Environment::of([("HOME", dir.path().to_str().unwrap())])).unwrap());
+        let (clock, policy) = (options.clock.clone(), options.policy.clone());
+        let file = dir.path().join("rooms.sqlite");
+        let store = SqliteStore::open(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
+        let (processes, _) = Watch::new(options.processes.clone());
+        let engine = Engine::new(Arc::new(store), clock, Arc::new(processes), policy);
+        let shared = Arc::new(Shared::new(options, engine, watch::Sender::new(false), 0));
+        let methods = shared.methods().unwrap();
+        let registered: BTreeSet<&str> = methods.method_names().collect();
+        let streams = STREAMS.iter().flat_map(|stream| [stream.subscribe, stream.unsubscribe]);
+        let expected: BTreeSet<&str> = METHODS.iter().map(|method| method.name).chain(streams).collect();
+        assert_eq!(registered, expected);
+    }
 }

@@ -1,0 +1,243 @@
+//! What happens to a message: sent, taken by a surface, confirmed, returned, expired.
+//!
+//! A message is one event and, for each recipient, one delivery. A surface takes open deliveries for its connection, shows
+//! them, and confirms them. Taking is not stored: a connection or a daemon that ends gives back what it took.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tt_proto::delivery::{DeliveryState, Surface};
+use tt_proto::event::EventType;
+use tt_proto::handoff::RawJson;
+use tt_proto::message::{DeliveryHint, MAX_MESSAGE_BYTES, MessageSent};
+use tt_proto::requests::Skipped;
+use tt_proto::room::MemberStatus;
+use tt_proto::{AgentId, Error, ErrorCode, WallTime};
+
+use crate::command::{ConnectionId, OpenDelivery, Recipients};
+use crate::effect::Effect;
+use crate::names;
+use crate::room::{EventDraft, Room};
+use crate::time::DeadlineTime;
+
+/// The most messages that are taken at once.
+pub const MAX_TAKE: usize = 200;
+
+/// How soon a message that could not expire because a connection holds it is looked at again.
+const HELD_RETRY: Duration = Duration::from_secs(1);
+
+/// A delivery that a command opens, for the event it adds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDelivery {
+    /// The index of the event among those the command adds.
+    pub event: usize,
+    pub recipient: AgentId,
+    pub expires_at: Option<DeadlineTime>,
+}
+
+/// A new state of a delivery that was open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeliveryChange {
+    pub event_seq: i64,
+    pub recipient: AgentId,
+    pub state: DeliveryState,
+    pub surface: Option<Surface>,
+    pub at: WallTime,
+}
+
+/// Messages that a surface took.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Taken {
+    pub(crate) skipped: Option<Skipped>,
+    pub(crate) event_seqs: Vec<i64>,
+    pub(crate) more: usize,
+    pub(crate) effect: Option<Effect>,
+}
+
+/// Adds the event of a message and returns its recipients.
+pub(crate) fn send(
+    room: &mut Room,
+    from: &AgentId,
+    to: &Recipients,
+    body: &str,
+    hint: DeliveryHint,
+) -> Result<Vec<AgentId>, Error> {
+    room.open()?;
+    room.active_member(from)?;
+    let to = match to {
+        Recipients::Room => None,
+        Recipients::Agent(agent) => Some(agent.clone()),
+        Recipients::Named(name) => Some(names::resolve(room, name)?.agent_id.clone()),
+    };
+    check_body(body)?;
+    let recipients = match &to {
+        Some(to) if room.member(to).is_none() => {
+            return Err(Error::new(ErrorCode::UnknownRecipient, format!("{to} has never been a member of this room"))
+                .detail("agent_id", to.as_str()));
+        }
+        Some(to) => vec![to.clone()],
+        None => {
+            let others = room.members().filter(|m| m.status == MemberStatus::Active && m.agent_id != *from);
+            others.map(|m| m.agent_id.clone()).collect()
+        }
+    };
+    let payload = MessageSent { body: body.to_owned(), delivery_hint: hint };
+    let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, from);
+    event.to = to;
+    event.payload = Some(RawJson::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
+    room.events.push(event);
+    Ok(recipients)
+}
+
+fn check_body(body: &str) -> Result<(), Error> {
+    if body.is_empty() {
+        return Err(Error::new(ErrorCode::InvalidBody, "the message is empty"));
+    }
+    if body.len() > MAX_MESSAGE_BYTES {
+        return Err(Error::new(
+            ErrorCode::MessageTooLarge,
+            format!("the message has {} bytes; at most {MAX_MESSAGE_BYTES} are allowed", body.len()),
+        )
+        .detail("bytes", body.len())
+        .detail("max_bytes", MAX_MESSAGE_BYTES));
+    }
+    Ok(())
+}
+
+/// Takes the open deliveries that no connection holds, oldest first. With more than `max_replay` of them the older ones are
+/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay.
+pub(crate) fn take(
+    open: &[OpenDelivery],
+    connection: ConnectionId,
+    recipient: &AgentId,
+    max_replay: Option<usize>,
+    limit: usize,
+) -> Taken {
+    let free: Vec<&OpenDelivery> = open.iter().filter(|delivery| delivery.held_by.is_none()).collect();
+    let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
+    let (old, new) = free.split_at(skip);
+    let skipped = old.first().zip(old.last()).map(|(first, last)| Skipped {
+        skipped: old.len(),
+        from_seq: first.event_seq,
+        to_seq: last.event_seq,
+    });
+    let mine = &new[..new.len().min(limit.min(MAX_TAKE))];
+    let held: Vec<i64> = old.iter().chain(mine).map(|delivery| delivery.event_seq).collect();
+    let hold = || Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held.clone() };
+    Taken {
+        skipped,
+        event_seqs: mine.iter().map(|delivery| delivery.event_seq).collect(),
+        more: new.len() - mine.len(),
+        effect: (!held.is_empty()).then(hold),
+    }
+}
+
+/// Marks messages as delivered that were shown, or skipped. Of a skipped range only what no other connection holds.
+pub(crate) fn confirm(
+    open: &[OpenDelivery],
+    connection: ConnectionId,
+    recipient: &AgentId,
+    surface: Surface,
+    (event_seqs, skipped): (&[i64], Option<&Skipped>),
+    now: WallTime,
+) -> (Vec<DeliveryChange>, Effect) {
+    let listed: HashSet<i64> = event_seqs.iter().copied().collect();
+    let is_skipped = |delivery: &OpenDelivery| {
+        skipped.is_some_and(|range| (range.from_seq..=range.to_seq).contains(&delivery.event_seq))
+            && delivery.held_by.is_none_or(|holder| holder == connection)
+    };
+    let confirmed = open.iter().filter(|d| listed.contains(&d.event_seq) || is_skipped(d));
+    let changes: Vec<DeliveryChange> = confirmed
+        .map(|delivery| DeliveryChange {
+            event_seq: delivery.event_seq,
+            recipient: recipient.clone(),
+            state: DeliveryState::Delivered,
+            surface: Some(surface),
+            at: now,
+        })
+        .collect();
+    let mut event_seqs: Vec<i64> = changes.iter().map(|change| change.event_seq).collect();
+    // What was confirmed before need not be held any longer either.
+    event_seqs.extend(listed);
+    (changes, Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false })
+}
+
+/// Gives back messages that this connection took. Returns how many.
+pub(crate) fn give_back(
+    open: &[OpenDelivery],
+    connection: ConnectionId,
+    recipient: &AgentId,
+) -> (usize, Option<Effect>) {
+    let held = open.iter().filter(|delivery| delivery.held_by == Some(connection));
+    let event_seqs: Vec<i64> = held.map(|delivery| delivery.event_seq).collect();
+    let returned = event_seqs.len();
+    let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: true };
+    (returned, (returned > 0).then_some(effect))
+}
+
+/// Expires the open deliveries of a message whose deadline has passed. One that a connection holds may be on a screen
+/// already and is not expired.
+pub(crate) fn expire(open: &[OpenDelivery], deadline: DeadlineTime, now: WallTime) -> Vec<DeliveryChange> {
+    let due = |d: &&OpenDelivery| d.held_by.is_none() && d.expires_at.is_some_and(|at| at <= deadline);
+    open.iter()
+        .filter(due)
+        .map(|delivery| DeliveryChange {
+            event_seq: delivery.event_seq,
+            recipient: delivery.recipient.clone(),
+            state: DeliveryState::Expired,
+            surface: None,
+            at: now,
+        })
+        .collect()
+}
+
+/// When to look again at a message whose deadline has passed while a connection holds it.
+pub(crate) fn expire_again(open: &[OpenDelivery], deadline: DeadlineTime) -> Option<DeadlineTime> {
+    let held = |d: &OpenDelivery| d.held_by.is_some() && d.expires_at.is_some_and(|at| at <= deadline);
+    open.iter().any(held).then(|| deadline + HELD_RETRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{id, room};
+
+    fn send_to(room: &mut Room, to: Option<&str>, body: &str) -> Result<Vec<String>, ErrorCode> {
+        let to = to.map_or(Recipients::Room, |to| Recipients::Agent(id(to)));
+        let sent = send(room, &id("a"), &to, body, DeliveryHint::Normal);
+        sent.map(|to| to.iter().map(ToString::to_string).collect()).map_err(|e| e.code)
+    }
+
+    #[test]
+    fn a_broadcast_goes_to_the_others_who_are_there() {
+        let mut room = room(&["a", "b", "c", "d"]);
+        room.member_mut(&id("c")).unwrap().status = MemberStatus::Gone;
+        assert_eq!(send_to(&mut room, None, "hi").unwrap(), ["b", "d"]);
+        assert_eq!(send_to(&mut room, Some("c"), "hi").unwrap(), ["c"], "an absent member by its id");
+        assert_eq!(send_to(&mut room, Some("a"), "note to self").unwrap(), ["a"]);
+        assert_eq!(send_to(&mut room, Some("x"), "hi"), Err(ErrorCode::UnknownRecipient));
+        assert_eq!(room.events.len(), 3, "one event each");
+    }
+
+    #[test]
+    fn bodies_are_counted_in_bytes_and_never_trimmed() {
+        let mut room = room(&["a", "b"]);
+        assert_eq!(send_to(&mut room, None, ""), Err(ErrorCode::InvalidBody));
+        assert!(send_to(&mut room, None, " \n ").is_ok(), "what is not empty is sent as it is");
+        assert!(send_to(&mut room, None, &"ü".repeat(2048)).is_ok());
+        assert_eq!(send_to(&mut room, None, &format!("{}x", "ü".repeat(2048))), Err(ErrorCode::MessageTooLarge));
+        let body = "NUL \0, escape \x1b[2J, right-to-left \u{202e}";
+        send_to(&mut room, None, body).unwrap();
+        let payload = room.events.last().unwrap().payload.clone().unwrap();
+        assert_eq!(serde_json::from_str::<MessageSent>(payload.as_str()).unwrap().body, body);
+    }
+
+    #[test]
+    fn only_a_member_of_an_open_room_may_speak() {
+        let mut room = room(&["b"]);
+        assert_eq!(send_to(&mut room, None, "hi"), Err(ErrorCode::UnknownMember));
+        let mut room = crate::testing::room(&["a"]);
+        room.state = tt_proto::room::StickState::Closed;
+        assert_eq!(send_to(&mut room, None, "hi"), Err(ErrorCode::RoomClosed));
+    }
+}

@@ -1,0 +1,35 @@
+//! What a command does to a room, as pure functions over plain data.
+//!
+//! [`decide`] takes a [`Room`], the [`Rows`] a [`Command`] needs and the time, and returns a [`Decision`]: the room as it
+//! is afterwards, what is added to the log, what happens to deliveries and notes, and what is to be done after the commit.
+//! A refusal is an error and changes nothing.
+//!
+//! There is no SQL, clock, process, socket or runtime here. Everything the rules know about the world is in their
+//! arguments, so the same input always gives the same decision, and a decision can be made again.
+
+mod command;
+mod decide;
+mod delivery;
+mod effect;
+pub mod fairness;
+mod membership;
+pub mod names;
+mod notes;
+pub mod resolution;
+mod room;
+pub mod takeover;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod time;
+mod turn;
+
+pub use command::{
+    Caller, Command, ConnectionId, Needs, OpenDelivery, Overview, Recipients, Request, Rows, TakeAccess,
+};
+pub use decide::{Decision, Reply, decide};
+pub use delivery::{DeliveryChange, MAX_TAKE, NewDelivery};
+pub use effect::{Due, Effect, TimerKey};
+pub use notes::NoteChange;
+pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Room, Waiting};
+pub use time::{DeadlineTime, LeaseTime, Now};
+pub use turn::{Turn, WaitEnd};

@@ -1,0 +1,467 @@
+//! One command on one room, from end to end: load, decide, save, commit, and then the effects.
+//!
+//! This is the only way a room changes. The store runs units of work one after the other, so that no two commands decide on
+//! the same state; the rules decide; and after the commit this tells everyone it concerns.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+use tt_proto::event::Event;
+use tt_proto::hello::Anchor;
+use tt_proto::policy::Policy;
+use tt_proto::room::Liveness;
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_rules::resolution::Resolution;
+use tt_rules::{
+    Caller, Command, ConnectionId, Decision, Due, Effect, LeaseTime, Needs, Now, Overview, Reply, Request, Room,
+    TimerKey, decide,
+};
+use tt_store::{Loaded, Location, Reader, RequestKey, Store, UnitOfWork};
+
+use crate::clock::Clock;
+use crate::feed::Feed;
+use crate::listeners::Listeners;
+use crate::presence::{Presence, STORE_INTERVAL};
+use crate::timers::Timers;
+use crate::waiters::Waiters;
+use crate::workspace::Workspace;
+
+/// Knows which processes of members are alive.
+pub trait MemberProcesses: std::fmt::Debug + Send + Sync + 'static {
+    fn liveness(&self, anchor: &Anchor) -> Liveness;
+    /// Reports the end of this process from now on.
+    fn watch(&self, anchor: &Anchor);
+}
+
+/// Runs commands. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    processes: Arc<dyn MemberProcesses>,
+    policy: Policy,
+    /// An earlier daemon saw nobody later than this.
+    started_at: LeaseTime,
+    waiters: Waiters,
+    presence: Presence,
+    timers: Timers,
+    listeners: Listeners,
+    feed: Feed,
+}
+
+/// Who gives a command, and the key under which a repeated one is recognised.
+#[derive(Debug, Clone)]
+pub struct CommandContext {
+    pub caller: Caller,
+    pub idempotency_key: Option<String>,
+}
+
+impl CommandContext {
+    pub fn agent_id(&self) -> &AgentId {
+        self.caller.agent_id()
+    }
+}
+
+/// What a command came to, for making its answer.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    pub reply: &'a Reply,
+    pub room: &'a Room,
+    pub events: &'a [Arc<Event>],
+    /// As it was before the command, for commands that need it.
+    pub overview: Option<&'a Overview>,
+    /// How the path of a join was resolved.
+    pub resolution: Option<&'a Resolution>,
+    pub now: Now,
+}
+
+impl Engine {
+    pub fn new(store: Arc<dyn Store>, clock: Clock, processes: Arc<dyn MemberProcesses>, policy: Policy) -> Self {
+        let started_at = clock.now().lease;
+        Self(Arc::new(Inner {
+            store,
+            clock,
+            processes,
+            policy,
+            started_at,
+            waiters: Waiters::default(),
+            presence: Presence::default(),
+            timers: Timers::default(),
+            listeners: Listeners::default(),
+            feed: Feed::default(),
+        }))
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    pub fn waiters(&self) -> &Waiters {
+        &self.0.waiters
+    }
+
+    pub fn presence(&self) -> &Presence {
+        &self.0.presence
+    }
+
+    pub fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    pub fn listeners(&self) -> &Listeners {
+        &self.0.listeners
+    }
+
+    pub fn feed(&self) -> &Feed {
+        &self.0.feed
+    }
+
+    /// Notes a sign of life. Costs no disk.
+    pub fn seen(&self, agent: &AgentId) {
+        self.0.presence.seen(agent, self.0.clock.now().lease);
+    }
+
+    /// Runs a member's command on a room. `answer` makes the response of what it came to; it may be called more than once.
+    pub async fn run<T>(
+        &self,
+        room_id: &RoomId,
+        context: CommandContext,
+        command: Command,
+        answer: impl Fn(&Outcome<'_>) -> T + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let CommandContext { caller, idempotency_key } = context;
+        self.submit(Target::Room(room_id.clone()), Some(caller), idempotency_key, command, answer).await
+    }
+
+    /// Makes the caller a member of the room its workspace belongs to. Creates that room if there is none.
+    pub async fn join<T>(
+        &self,
+        context: CommandContext,
+        workspace: Workspace,
+        force_new: bool,
+        display_name: Option<String>,
+        answer: impl Fn(&Outcome<'_>) -> T + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let CommandContext { caller, idempotency_key } = context;
+        let target = Target::Workspace { workspace, force_new, room_id: RoomId::fresh(), resolution: None };
+        self.submit(target, Some(caller), idempotency_key, Command::Join { display_name }, answer).await
+    }
+
+    /// Runs a command that no member gave: time passed, or a process ended.
+    pub async fn run_system_command(&self, room_id: &RoomId, command: Command) -> Result<(), Error> {
+        self.submit(Target::Room(room_id.clone()), None, None, command, |_| ()).await
+    }
+
+    async fn submit<T>(
+        &self,
+        target: Target,
+        caller: Option<Caller>,
+        idempotency_key: Option<String>,
+        command: Command,
+        answer: impl Fn(&Outcome<'_>) -> T + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let key = match (&caller, idempotency_key) {
+            (Some(caller), Some(key)) => Some(RequestKey::new(caller.agent_id(), key)?),
+            _ => None,
+        };
+        let (response, answered) = oneshot::channel();
+        let unit = RoomUnit {
+            engine: self.clone(),
+            target,
+            request: Request::new(caller, command),
+            key,
+            answer,
+            overview: None,
+            now: None,
+            held: None,
+            decided: None,
+            response,
+        };
+        self.0.store.submit(Box::new(unit));
+        let lost = || Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping").hint("try again");
+        answered.await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    /// Runs a query on the last commit, on a thread that may block.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&dyn Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.read_after(|| Ok(()), |(), reader| query(reader)).await
+    }
+
+    /// Runs a query after a look at something else that may block. No reader is taken before that look has ended.
+    pub async fn read_after<P, T: Send + 'static>(
+        &self,
+        look: impl FnOnce() -> Result<P, Error> + Send + 'static,
+        query: impl FnOnce(P, &dyn Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let store = self.0.store.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let found = look()?;
+            let reader = store.reader()?;
+            query(found, reader.as_ref())
+        });
+        reading.await.map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("a query failed: {e}")))?
+    }
+
+    /// Looks at a room as it is after the last commit, without changing it.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        room_id: &RoomId,
+        view: impl FnOnce(&Room, &dyn Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (this, room_id) = (self.clone(), room_id.clone());
+        self.read(move |reader| view(&this.current_room(reader, &room_id)?, reader)).await
+    }
+
+    /// A stored room, brought up to date.
+    pub fn current_room(&self, reader: &dyn Reader, room_id: &RoomId) -> Result<Room, Error> {
+        let mut room = reader.room(room_id)?;
+        self.apply_runtime_state(&mut room, true);
+        Ok(room)
+    }
+
+    /// Brings a room up to date with what is not stored: who waits, who was seen when, whose process is alive.
+    fn apply_runtime_state(&self, room: &mut Room, from_disk: bool) {
+        let (inner, room_id) = (&self.0, room.room_id.clone());
+        // First, because it may have to look at a process, which no lock should wait for.
+        let alive = |anchor: &Option<Anchor>| {
+            anchor.as_ref().map_or(Liveness::Unknown, |anchor| inner.processes.liveness(anchor))
+        };
+        let liveness: Vec<Liveness> = room.members.iter().map(|member| alive(&member.anchor)).collect();
+        let members = room.members.iter_mut().zip(liveness);
+        inner.waiters.of_room(&room_id, |waiting| {
+            inner.presence.of_room(&room_id, |last| {
+                for (member, liveness) in members {
+                    let stored = member.last_seen_at;
+                    // What an earlier daemon had not stored when it was killed counts in the member's favour.
+                    let seen =
+                        if from_disk { (stored + STORE_INTERVAL).min(inner.started_at).max(stored) } else { stored };
+                    let (last_seen, last_wait) = last(&member.agent_id);
+                    let current = (
+                        waiting(&member.agent_id),
+                        liveness,
+                        last_seen.map_or(seen, |at| at.max(seen)),
+                        last_wait.or(member.last_wait_at),
+                    );
+                    if current != (member.waiting, member.liveness, member.last_seen_at, member.last_wait_at) {
+                        let member = Arc::make_mut(member);
+                        (member.waiting, member.liveness, member.last_seen_at, member.last_wait_at) = current;
+                    }
+                }
+            });
+        });
+    }
+
+    /// Does what a committed decision asks for.
+    fn run_effects(&self, room_id: &RoomId, committed: Committed) {
+        let inner = &self.0;
+        let inbox = |agent_id: AgentId| (room_id.clone(), agent_id);
+        for effect in committed.effects {
+            match effect {
+                Effect::EndWait { agent_id, end } => inner.waiters.end(room_id, &agent_id, end),
+                Effect::Offer { agent_id } => inner.listeners.offer(&inbox(agent_id)),
+                Effect::Watch { anchor } => inner.processes.watch(&anchor),
+                Effect::Timer { key, due } => inner.timers.set(key, due),
+                // Held since the decision, so that no other unit of the same transaction took them.
+                Effect::Hold { .. } => {}
+                Effect::LetGo { connection, agent_id, event_seqs, offer } => {
+                    inner.listeners.let_go(&inbox(agent_id), connection, &event_seqs, offer);
+                }
+            }
+        }
+        for (event_seq, due) in committed.expiring {
+            inner.timers.set(TimerKey::Delivery(room_id.clone(), event_seq), Some(due));
+        }
+        inner.feed.publish(room_id, &committed.events, committed.deleted);
+    }
+}
+
+/// Which room a unit of work is about.
+#[derive(Debug)]
+enum Target {
+    Room(RoomId),
+    Workspace {
+        workspace: Workspace,
+        force_new: bool,
+        /// The id of the room, if it has to be created. Drawn once.
+        room_id: RoomId,
+        resolution: Option<Resolution>,
+    },
+}
+
+/// One command as a unit of work.
+struct RoomUnit<T, A> {
+    engine: Engine,
+    target: Target,
+    request: Request,
+    key: Option<RequestKey>,
+    answer: A,
+    overview: Option<Overview>,
+    now: Option<Now>,
+    /// What this run took for its connection.
+    held: Option<Held>,
+    decided: Option<(T, RoomId, Committed)>,
+    response: oneshot::Sender<Result<T, Error>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    inbox: (RoomId, AgentId),
+    connection: ConnectionId,
+    event_seqs: Vec<i64>,
+}
+
+/// What is done after the commit.
+#[derive(Debug)]
+struct Committed {
+    effects: Vec<Effect>,
+    events: Vec<Arc<Event>>,
+    expiring: Vec<(i64, Due)>,
+    deleted: bool,
+}
+
+impl<T, A> RoomUnit<T, A> {
+    /// Gives back what an earlier run of this unit took.
+    fn undo_hold(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.engine.0.listeners.let_go(&held.inbox, held.connection, &held.event_seqs, true);
+        }
+    }
+}
+
+impl<T, A> UnitOfWork for RoomUnit<T, A>
+where
+    T: Serialize + DeserializeOwned + Send,
+    A: Fn(&Outcome<'_>) -> T + Send,
+{
+    fn candidates(&self) -> Vec<PathBuf> {
+        match &self.target {
+            Target::Room(_) => Vec::new(),
+            Target::Workspace { workspace, .. } => workspace.candidates(),
+        }
+    }
+
+    fn locate(&mut self, existing: &HashMap<PathBuf, RoomId>) -> Location {
+        match &mut self.target {
+            Target::Room(room_id) => Location::Existing(room_id.clone()),
+            Target::Workspace { workspace, force_new, room_id, resolution } => {
+                let found = workspace.resolve(existing, *force_new);
+                let path = found.path.clone();
+                *resolution = Some(found);
+                match existing.get(&path) {
+                    Some(room_id) => Location::Existing(room_id.clone()),
+                    None => Location::New { room_id: room_id.clone(), path },
+                }
+            }
+        }
+    }
+
+    fn key(&self) -> Option<&RequestKey> {
+        self.key.as_ref()
+    }
+
+    fn needs(&self) -> Needs {
+        self.request.needs()
+    }
+
+    fn decide(&mut self, loaded: Loaded<'_>) -> Result<Decision, Error> {
+        self.undo_hold();
+        let Loaded { room, mut rows, from_disk, now } = loaded;
+        self.engine.apply_runtime_state(room, from_disk);
+        for delivery in &mut rows.deliveries {
+            let inbox = (room.room_id.clone(), delivery.recipient.clone());
+            delivery.held_by = self.engine.0.listeners.holder(&inbox, delivery.event_seq);
+        }
+        self.overview = rows.overview.take();
+        self.now = Some(now);
+        decide(room, &rows, &self.request, now)
+    }
+
+    fn answer(&mut self, decision: &mut Decision, events: &[Arc<Event>]) -> Result<Option<String>, Error> {
+        let effects = std::mem::take(&mut decision.effects);
+        for effect in &effects {
+            if let Effect::Hold { connection, agent_id, event_seqs } = effect {
+                let inbox = (decision.room.room_id.clone(), agent_id.clone());
+                self.engine.0.listeners.hold(&inbox, *connection, event_seqs);
+                self.held = Some(Held { inbox, connection: *connection, event_seqs: event_seqs.clone() });
+            }
+        }
+        let expiring = decision
+            .opened
+            .iter()
+            .filter_map(|opened| Some((events.get(opened.event)?.event_seq, Due::Deadline(opened.expires_at?))));
+        let committed = Committed {
+            expiring: expiring.collect(),
+            effects,
+            events: events.to_vec(),
+            deleted: decision.room.deleted,
+        };
+        let resolution = match &self.target {
+            Target::Room(_) => None,
+            Target::Workspace { resolution, .. } => resolution.as_ref(),
+        };
+        let outcome = Outcome {
+            reply: &decision.reply,
+            room: &decision.room,
+            events,
+            overview: self.overview.as_ref(),
+            resolution,
+            now: self.now.unwrap_or_else(|| self.engine.clock().now()),
+        };
+        let answer = (self.answer)(&outcome);
+        let json = match &self.key {
+            Some(_) => Some(serde_json::to_string(&answer).map_err(|e| unreadable(&e))?),
+            None => None,
+        };
+        self.decided = Some((answer, decision.room.room_id.clone(), committed));
+        Ok(json)
+    }
+
+    fn committed(mut self: Box<Self>) {
+        self.held = None;
+        let Some((answer, room_id, committed)) = self.decided.take() else { return };
+        self.engine.run_effects(&room_id, committed);
+        // The caller may have gone away; what was committed stays.
+        let _ = self.response.send(Ok(answer));
+    }
+
+    fn repeated(mut self: Box<Self>, answer: String) {
+        self.undo_hold();
+        let _ = self.response.send(serde_json::from_str(&answer).map_err(|e| unreadable(&e)));
+    }
+
+    fn failed(mut self: Box<Self>, error: Error) {
+        self.undo_hold();
+        let _ = self.response.send(Err(error));
+    }
+}
+
+fn unreadable(e: &serde_json::Error) -> Error {
+    Error::new(ErrorCode::StorageUnavailable, format!("an answer cannot be kept or read back: {e}"))
+}

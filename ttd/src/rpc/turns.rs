@@ -1,0 +1,157 @@
+//! `wait_for_turn`, `heartbeat`, `release_stick`, `pass_stick`, `takeover_stick`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonrpsee::Extensions;
+use tt_proto::event::{Event, EventType};
+use tt_proto::requests::{
+    Heartbeat, HeartbeatAnswer, HeartbeatStatus, PassStick, ReleaseStick, Relinquished, RelinquishedStatus, TakenOver,
+    TakeoverStick, Wait, WaitForTurn,
+};
+use tt_proto::turn::{TakeoverReason, WaitStatus};
+use tt_proto::{Error, ErrorCode, LeaseId};
+use tt_rules::{Command, Reply, Waiting};
+
+use super::register::{Module, register};
+use super::wait_updates::WaitUpdates;
+use super::{Call, Shared, leaving, told_to_stop};
+use crate::engine::Outcome;
+use crate::views;
+
+/// Adds the methods of this group.
+pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
+    register::<WaitForTurn, _>(module, wait_for_turn)?;
+    register::<Heartbeat, _>(module, heartbeat)?;
+    register::<ReleaseStick, _>(module, release_stick)?;
+    register::<PassStick, _>(module, pass_stick)?;
+    register::<TakeoverStick, _>(module, takeover_stick)
+}
+
+async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: WaitForTurn) -> Result<Wait, Error> {
+    let WaitForTurn { room_id, max_wait_ms, park, claim, include_events } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let engine = &shared.engine;
+    let context = shared.context(&call, None)?;
+    let agent = context.agent_id().clone();
+    let waiting = match (park.unwrap_or(false), claim.unwrap_or(false)) {
+        (true, true) => {
+            return Err(Error::new(ErrorCode::InvalidInput, "a wait either parks or claims, not both"));
+        }
+        (true, false) => Waiting::Parked,
+        (false, alone) => Waiting::Listening { alone },
+    };
+    let mut stop = shared.stop.subscribe();
+    let mut updates = include_events.unwrap_or(false).then(|| WaitUpdates::listen(&shared, &room_id, &agent));
+    // The place comes first: from then on the wait is ended here, also by its own command.
+    let is_alive = |pid| shared.options.processes.started_at(pid).is_some();
+    let mut place = engine.waiters().enter(&room_id, &agent, waiting, call.connection.pid, is_alive)?;
+    let wait_max = |outcome: &Outcome<'_>| outcome.room.policy.wait_max;
+    let wait_max = engine.run(&room_id, context.clone(), Command::Wait { waiting }, wait_max).await?;
+    engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    let patience = max_wait_ms.map_or(wait_max, |ms| wait_max.min(Duration::from_millis(ms)));
+    let end = tokio::select! {
+        biased;
+        end = &mut place.ended => end.ok(),
+        () = told_to_stop(&mut stop) => return Err(leaving()),
+        // Nobody reads the answer any more, and the next wait of this member must find its place free.
+        () = call.hung_up() => return Err(leaving()),
+        // Before the time-out, so that a wait of no time looks at the inbox too.
+        arrived = WaitUpdates::arrived(&mut updates, &shared), if updates.is_some() => { arrived?; None }
+        () = tokio::time::sleep(patience) => None,
+    };
+    drop(place);
+    engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    let mut answer = match end {
+        Some(end) => views::wait(Some(end), 0, engine.clock().now()),
+        // A turn may have been granted just as the time ran out: the last word is the engine's.
+        None => {
+            let answer = |outcome: &Outcome<'_>| {
+                let end = match outcome.reply {
+                    Reply::Waiting(end) => end.clone(),
+                    _ => None,
+                };
+                views::wait(end, outcome.room.turn_id, outcome.now)
+            };
+            engine.run(&room_id, context, Command::EndWait, answer).await?
+        }
+    };
+    if let Some(updates) = updates {
+        let (events, cursor) = updates.hand_over(&shared, &call).await?;
+        answer.events = Some(events);
+        answer.cursor_event_seq = Some(cursor);
+    }
+    Ok(answer)
+}
+
+async fn heartbeat(shared: Arc<Shared>, extensions: Extensions, request: Heartbeat) -> Result<HeartbeatAnswer, Error> {
+    let Heartbeat { room_id, lease_id, expected_turn_id } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let answer = |outcome: &Outcome<'_>| {
+        let lease_expires_at = match outcome.reply {
+            Reply::Heartbeat { lease_expires_at } => *lease_expires_at,
+            _ => outcome.now.lease,
+        };
+        let lease_expires_at = outcome.now.to_wall(lease_expires_at);
+        HeartbeatAnswer { status: HeartbeatStatus::Ok, lease_expires_at }
+    };
+    let command = Command::Heartbeat { lease_id, expected_turn_id };
+    shared.engine.run(&room_id, shared.context(&call, None)?, command, answer).await
+}
+
+async fn release_stick(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: ReleaseStick,
+) -> Result<Relinquished, Error> {
+    let ReleaseStick { room_id, lease_id, expected_turn_id, handoff, idempotency_key } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let command = Command::Release { lease_id, expected_turn_id, handoff };
+    let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Released, EventType::Release, outcome.events);
+    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+}
+
+async fn pass_stick(shared: Arc<Shared>, extensions: Extensions, request: PassStick) -> Result<Relinquished, Error> {
+    let PassStick { room_id, lease_id, expected_turn_id, to_agent_id, handoff, idempotency_key } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let command = Command::Pass { lease_id, expected_turn_id, to: to_agent_id, handoff };
+    let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Passed, EventType::Pass, outcome.events);
+    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+}
+
+async fn takeover_stick(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: TakeoverStick,
+) -> Result<TakenOver, Error> {
+    let TakeoverStick { room_id, expected_turn_id, reason, operator_override, idempotency_key } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let operator_override = operator_override.unwrap_or(false);
+    let command = Command::TakeOver { expected_turn_id, reason, operator_override };
+    let answer = |outcome: &Outcome<'_>| {
+        let (turn, revoked_agent_id, reason) = match outcome.reply {
+            Reply::TakenOver { turn, revoked, reason } => (Some(turn), revoked.clone(), *reason),
+            _ => (None, None, TakeoverReason::OperatorOverride),
+        };
+        let lease_expires_at = turn.and_then(|turn| turn.lease_expires_at).unwrap_or(outcome.now.lease);
+        TakenOver {
+            status: WaitStatus::YourTurn,
+            turn_id: outcome.room.turn_id,
+            lease_id: outcome.room.lease_id.clone().unwrap_or_else(LeaseId::fresh),
+            lease_expires_at: outcome.now.to_wall(lease_expires_at),
+            revoked_agent_id,
+            reason,
+        }
+    };
+    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+}
+
+/// What became of a stick that was given away, from the event that records it.
+fn relinquished(status: RelinquishedStatus, event_type: EventType, events: &[Arc<Event>]) -> Relinquished {
+    let event = events.iter().find(|event| event.event_type == event_type);
+    Relinquished {
+        status,
+        reserved_for: event.and_then(|event| event.to_agent_id.clone()),
+        event_seq: event.map_or(0, |event| event.event_seq),
+    }
+}

@@ -1,0 +1,145 @@
+//! Timers by key, and one sleep for the next that is due. What a timer is for is stored (a room, a delivery), so after a
+//! restart the timers are set again from there.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tt_rules::{DeadlineTime, Due, LeaseTime, Now, TimerKey};
+
+use crate::clock::Clock;
+
+#[derive(Debug, Default)]
+pub struct Timers {
+    pending: Mutex<Pending>,
+    earlier: tokio::sync::Notify,
+}
+
+/// The timers by when they are due, on each clock.
+#[derive(Debug, Default)]
+struct Pending {
+    by_key: HashMap<TimerKey, Due>,
+    by_lease: BTreeSet<(LeaseTime, TimerKey)>,
+    by_deadline: BTreeSet<(DeadlineTime, TimerKey)>,
+}
+
+impl Timers {
+    /// Sets the timer of a key, or clears it. The sleep is disturbed only if it would last too long.
+    pub fn set(&self, key: TimerKey, due: Option<Due>) {
+        let mut pending = self.lock();
+        if pending.by_key.get(&key) == due.as_ref() {
+            return;
+        }
+        // What is slept for. It may be this key's own timer, which mostly moves away: then the sleep ends once for nothing.
+        let earlier = match due {
+            Some(Due::Lease(at)) => pending.by_lease.first().is_none_or(|(first, _)| at < *first),
+            Some(Due::Deadline(at)) => pending.by_deadline.first().is_none_or(|(first, _)| at < *first),
+            None => false,
+        };
+        pending.remove(&key);
+        if let Some(due) = due {
+            pending.insert(key, due);
+        }
+        if earlier {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Resolves with the keys that are due, once some are. Their timers are cleared.
+    pub async fn next(&self, clock: &Clock) -> Vec<TimerKey> {
+        loop {
+            let now = clock.now();
+            let (due, rest) = {
+                let mut pending = self.lock();
+                (pending.take_due(now), pending.next_in(now))
+            };
+            if !due.is_empty() {
+                return due;
+            }
+            match rest {
+                None => self.earlier.notified().await,
+                Some(rest) => tokio::select! {
+                    () = tokio::time::sleep(rest) => {}
+                    () = self.earlier.notified() => {}
+                    () = clock.advanced() => {}
+                },
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    fn insert(&mut self, key: TimerKey, due: Due) {
+        match due {
+            Due::Lease(at) => self.by_lease.insert((at, key.clone())),
+            Due::Deadline(at) => self.by_deadline.insert((at, key.clone())),
+        };
+        self.by_key.insert(key, due);
+    }
+
+    fn remove(&mut self, key: &TimerKey) {
+        match self.by_key.remove(key) {
+            Some(Due::Lease(at)) => self.by_lease.remove(&(at, key.clone())),
+            Some(Due::Deadline(at)) => self.by_deadline.remove(&(at, key.clone())),
+            None => false,
+        };
+    }
+
+    fn take_due(&mut self, now: Now) -> Vec<TimerKey> {
+        let lease = self.by_lease.iter().take_while(|(at, _)| *at <= now.lease).map(|(_, key)| key);
+        let deadline = self.by_deadline.iter().take_while(|(at, _)| *at <= now.deadline).map(|(_, key)| key);
+        let due: Vec<TimerKey> = lease.chain(deadline).cloned().collect();
+        due.iter().for_each(|key| self.remove(key));
+        due
+    }
+
+    /// How long until the next timer is due.
+    fn next_in(&self, now: Now) -> Option<Duration> {
+        let lease = self.by_lease.first().map(|(at, _)| at.since(now.lease));
+        let deadline = self.by_deadline.first().map(|(at, _)| at.since(now.deadline));
+        // A millisecond more than rounding down would give, so that the timer is due on waking.
+        lease.into_iter().chain(deadline).min().map(|rest| rest + Duration::from_millis(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(name: &str) -> TimerKey {
+        TimerKey::Room(name.into())
+    }
+
+    #[tokio::test]
+    async fn each_key_has_its_own_timer_and_both_clocks_count() {
+        let (timers, clock) = (Timers::default(), Clock::new());
+        let now = clock.now();
+        let delivery = TimerKey::Delivery("r".into(), 7);
+        timers.set(room("r"), Some(Due::Lease(now.lease + Duration::from_secs(60))));
+        timers.set(delivery.clone(), Some(Due::Deadline(now.deadline + Duration::from_secs(120))));
+        timers.set(room("other"), Some(Due::Lease(now.lease + Duration::from_secs(90))));
+        timers.set(room("other"), None);
+        clock.advance(Duration::from_secs(61));
+        assert_eq!(timers.next(&clock).await, [room("r")]);
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(timers.next(&clock).await, [delivery], "a command on the room did not touch it");
+        assert!(timers.lock().by_key.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_earlier_timer_ends_the_sleep() {
+        let (timers, clock) = (Timers::default(), Clock::new());
+        let now = clock.now();
+        timers.set(room("late"), Some(Due::Lease(now.lease + Duration::from_secs(3600))));
+        let set = async {
+            tokio::task::yield_now().await;
+            timers.set(room("soon"), Some(Due::Lease(now.lease)));
+        };
+        let (due, ()) = tokio::join!(timers.next(&clock), set);
+        assert_eq!(due, [room("soon")]);
+    }
+}

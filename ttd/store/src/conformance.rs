@@ -1,0 +1,1 @@
+//! The tests that any implementation of the store must pass.

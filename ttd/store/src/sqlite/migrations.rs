@@ -1,0 +1,215 @@
+//! Numbered migrations, embedded from `migrations/`. 1 to 4 are the schema of talking-stick 0.1.x, 5 bridges to this
+//! project's, which continue from 101.
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use tt_proto::{Error, ErrorCode};
+
+struct Migration {
+    id: i64,
+    name: &'static str,
+    sql: &'static str,
+}
+
+macro_rules! migration {
+    ($id:literal, $name:literal) => {
+        Migration { id: $id, name: $name, sql: include_str!(concat!("../../migrations/", $name, ".sql")) }
+    };
+}
+
+const MIGRATIONS: &[Migration] = &[
+    migration!(1, "001_rooms_members_events"),
+    migration!(2, "002_member_process"),
+    migration!(3, "003_notes"),
+    migration!(4, "004_last_wait"),
+    migration!(5, "005_event_payload"),
+    migration!(101, "101_turns_and_members"),
+    migration!(102, "102_deliveries"),
+    migration!(103, "103_grants_index"),
+    migration!(104, "104_inbox"),
+    migration!(105, "105_one_deliveries_table"),
+];
+
+/// Why a database cannot be brought to our schema.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MigrationError {
+    #[error("migration {0} is unknown to this version")]
+    Unknown(i64),
+    #[error("migration {name} failed: {source}")]
+    Failed { name: &'static str, source: rusqlite::Error },
+    #[error("the backup {} could not be made: {source}", file.display())]
+    Backup { file: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl MigrationError {
+    pub(super) fn into_error(self, file: &Path) -> Error {
+        match &self {
+            MigrationError::Unknown(id) => {
+                let message = format!("{} was written by a newer talking-stick: {self}", file.display());
+                Error::new(ErrorCode::SchemaTooNew, message).detail("migration", *id)
+            }
+            MigrationError::Failed { .. } | MigrationError::Backup { .. } | MigrationError::Sqlite(_) => {
+                super::unavailable(file)(self)
+            }
+        }
+    }
+}
+
+/// Whether a database lacks a migration. Refuses one that has a migration this version does not know. Changes nothing.
+pub(super) fn missing(connection: &Connection) -> Result<bool, MigrationError> {
+    let applied = applied(connection)?;
+    match applied.iter().find(|id| !MIGRATIONS.iter().any(|m| m.id == **id)) {
+        Some(unknown) => Err(MigrationError::Unknown(*unknown)),
+        None => Ok(applied.len() < MIGRATIONS.len()),
+    }
+}
+
+/// Applies what is missing, all of it or nothing, after a copy of the database was made beside it.
+pub(super) fn apply(connection: &Connection, file: &Path) -> Result<(), MigrationError> {
+    if let Some(newest) = applied(connection)?.last() {
+        back_up(connection, file, *newest)?;
+    }
+    apply_all(connection)
+}
+
+/// Applies what is missing, all of it or nothing.
+pub(super) fn apply_all(connection: &Connection) -> Result<(), MigrationError> {
+    // Two versions may start at once on one file: the write lock comes first, then the second look.
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let result = missing(connection).and_then(|_| apply_missing_of(connection, MIGRATIONS));
+    connection.execute_batch(if result.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+    result
+}
+
+/// Copies the database to a file beside it that names the newest migration in it. The copy is kept until the next one.
+fn back_up(connection: &Connection, file: &Path, newest: i64) -> Result<(), MigrationError> {
+    let prefix = format!("{}.backup-", file.display());
+    let backup = PathBuf::from(format!("{prefix}{newest}"));
+    let unfinished = PathBuf::from(format!("{prefix}unfinished"));
+    let failed =
+        |source: Box<dyn std::error::Error + Send + Sync>| MigrationError::Backup { file: backup.clone(), source };
+    let create = || {
+        let _ = std::fs::remove_file(&unfinished);
+        std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&unfinished)
+    };
+    create().map_err(|e| failed(e.into()))?;
+    connection.execute("VACUUM INTO ?1", [unfinished.to_string_lossy()]).map_err(|e| failed(e.into()))?;
+    std::fs::rename(&unfinished, &backup).map_err(|e| failed(e.into()))?;
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    let earlier = format!("{name}.backup-");
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_backup = entry.file_name().to_str().is_some_and(|name| name.starts_with(&earlier));
+        if is_backup && entry.path() != backup {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn apply_missing_of<'a>(
+    connection: &Connection,
+    migrations: impl IntoIterator<Item = &'a Migration>,
+) -> Result<(), MigrationError> {
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS schema_migrations (id INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)",
+    )?;
+    let present = applied(connection)?;
+    for migration in migrations.into_iter().filter(|m| !present.contains(&m.id)) {
+        let failed = |source| MigrationError::Failed { name: migration.name, source };
+        connection.execute_batch(migration.sql).map_err(failed)?;
+        connection.execute(
+            "INSERT INTO schema_migrations (id, name, applied_at) VALUES (?1, ?2, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
+            (migration.id, migration.name),
+        )?;
+    }
+    Ok(())
+}
+
+/// The newest migration present.
+pub(super) fn newest(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT max(id) FROM schema_migrations", [], |row| row.get(0))
+}
+
+fn applied(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let known: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations')",
+        [],
+        |row| row.get(0),
+    )?;
+    if !known {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare("SELECT id FROM schema_migrations ORDER BY id")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_in_order_and_names_carry_them() {
+        assert!(MIGRATIONS.windows(2).all(|pair| pair[0].id < pair[1].id));
+        for migration in MIGRATIONS {
+            assert!(migration.name.starts_with(&format!("{:03}_", migration.id)), "{}", migration.name);
+            assert!(migration.id <= 5 || migration.id > 100, "6 to 100 belong to 0.1.x");
+        }
+    }
+
+    #[test]
+    fn a_half_migrated_database_is_finished_and_applying_twice_changes_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply_all(&connection).unwrap();
+        let all = applied(&connection).unwrap();
+        connection
+            .execute_batch(
+                "ALTER TABLE room_events DROP COLUMN payload_json; DELETE FROM schema_migrations WHERE id = 5",
+            )
+            .unwrap();
+        apply_all(&connection).unwrap();
+        apply_all(&connection).unwrap();
+        assert_eq!(applied(&connection).unwrap(), all);
+    }
+
+    #[test]
+    fn messages_that_wait_and_messages_that_were_delivered_stay_so() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply_missing_of(&connection, MIGRATIONS.iter().filter(|m| m.id <= 103)).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id) VALUES (1, 'a', 'r'), (2, 'a', 'r'), (2, 'b', 'r');
+                 UPDATE deliveries SET state = 'delivered', surface = 'wait', delivered_at = 't'
+                 WHERE event_seq = 2 AND recipient_agent_id = 'a'",
+            )
+            .unwrap();
+        apply_all(&connection).unwrap();
+        let rows = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        };
+        let all = rows(
+            "SELECT room_id || recipient_agent_id || event_seq || state || coalesce(surface, '') || coalesce(delivered_at, '')
+             FROM deliveries ORDER BY event_seq, recipient_agent_id",
+        );
+        assert_eq!(all, ["ra1pending", "ra2deliveredwaitt", "rb2pending"]);
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_nothing_behind() {
+        let connection = Connection::open_in_memory().unwrap();
+        // The third migration will find its table taken.
+        connection.execute_batch("CREATE TABLE notes (x)").unwrap();
+        assert!(matches!(apply_all(&connection), Err(MigrationError::Failed { name: "003_notes", .. })));
+        assert_eq!(applied(&connection).unwrap(), Vec::<i64>::new());
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'path_rooms'", [], |r| r.get(0))
+            .unwrap();
+        assert_eq!(tables, 0);
+    }
+}

@@ -1,0 +1,302 @@
+//! SQLite: the one writer thread, the pool of readers, the migrations, and the rows.
+
+mod checkpoint;
+mod deliveries;
+mod events;
+mod idempotency;
+mod migrations;
+mod notes;
+mod readers;
+mod room_cache;
+mod room_paths;
+mod rooms;
+mod writer;
+
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::oneshot;
+use tt_proto::policy::Policy;
+use tt_proto::{Error, ErrorCode, RoomId};
+
+use crate::{Clock, Maintenance, Reader, Store, UnitOfWork};
+use readers::Readers;
+use room_paths::RoomPaths;
+use writer::Writer;
+
+/// How long to wait for another program that has the database locked.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The store of one machine: a SQLite database.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Readers,
+    paths: Arc<RoomPaths>,
+    policy: Policy,
+}
+
+/// How far the clocks of this boot are from the machine's own, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockOffsets {
+    pub lease: i64,
+    pub deadline: i64,
+}
+
+impl SqliteStore {
+    /// Opens the database, brings it to the schema of this version, and starts the writer. `policy` is what rooms without
+    /// overrides go by.
+    pub fn open(file: &Path, clock: Arc<dyn Clock>, policy: Policy) -> Result<Self, Error> {
+        prepare(file)?;
+        let connection = Connection::open(file).map_err(unavailable(file))?;
+        connection.set_prepared_statement_cache_capacity(128);
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(unavailable(file))?;
+        connection
+            .execute_batch(
+                "PRAGMA journal_mode = WAL;
+                 PRAGMA synchronous = FULL;
+                 PRAGMA foreign_keys = ON;
+                 PRAGMA temp_store = MEMORY;",
+            )
+            .map_err(unavailable(file))?;
+        let readers = Readers::open(file)?;
+        let paths = Arc::new(RoomPaths::default());
+        let writer = Writer::start(connection, clock, policy.clone(), paths.clone()).map_err(unavailable(file))?;
+        Ok(Self { writer, readers, paths, policy })
+    }
+
+    /// The offsets of the clocks in this boot: those an earlier daemon stored, or these, stored now.
+    pub fn clock_offsets(file: &Path, boot_id: &str, offsets: ClockOffsets) -> Result<ClockOffsets, Error> {
+        prepare(file)?;
+        let connection = Connection::open(file).map_err(unavailable(file))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(query_failed)?;
+        let stored = |connection: &Connection| {
+            let insert =
+                "INSERT OR IGNORE INTO steady_clock (boot_id, offset_ms, deadline_offset_ms) VALUES (?1, ?2, ?3)";
+            connection.execute(insert, (boot_id, offsets.lease, offsets.deadline))?;
+            // An older version stored only the first.
+            let complete =
+                "UPDATE steady_clock SET deadline_offset_ms = ?2 WHERE boot_id = ?1 AND deadline_offset_ms IS NULL";
+            connection.execute(complete, (boot_id, offsets.deadline))?;
+            connection.execute("DELETE FROM steady_clock WHERE boot_id <> ?1", [boot_id])?;
+            let select = "SELECT offset_ms, deadline_offset_ms FROM steady_clock WHERE boot_id = ?1";
+            connection
+                .query_row(select, [boot_id], |row| Ok(ClockOffsets { lease: row.get(0)?, deadline: row.get(1)? }))
+        };
+        stored(&connection).map_err(query_failed)
+    }
+}
+
+impl Store for SqliteStore {
+    fn submit(&self, unit: Box<dyn UnitOfWork>) {
+        self.writer.submit(unit);
+    }
+
+    fn maintain(&self, task: Maintenance) -> oneshot::Receiver<Result<(), Error>> {
+        self.writer.maintain(task)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>, Error> {
+        Ok(Box::new(self.readers.get(self.policy.clone())?))
+    }
+
+    fn known_room_at(&self, paths: &mut dyn Iterator<Item = &Path>) -> Option<RoomId> {
+        self.paths.first(paths)
+    }
+
+    fn close(&self) {
+        self.writer.close();
+    }
+}
+
+/// Makes the file private and brings it to the schema of this version.
+fn prepare(file: &Path) -> Result<(), Error> {
+    make_private(file).map_err(unavailable(file))?;
+    // Opened read-only first, so that a database of a newer version stays as it is, byte for byte.
+    let looking = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(unavailable(file))?;
+    let missing = migrations::missing(&looking).map_err(|e| e.into_error(file))?;
+    drop(looking);
+    if !missing {
+        return Ok(());
+    }
+    let connection = Connection::open(file).map_err(unavailable(file))?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(unavailable(file))?;
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON").map_err(unavailable(file))?;
+    migrations::apply(&connection, file).map_err(|e| e.into_error(file))
+}
+
+/// Before SQLite sees the file: it gives its companions (`-wal`, `-shm`) the mode of the database.
+fn make_private(file: &Path) -> std::io::Result<()> {
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(file)?;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600))
+}
+
+/// Any failure to reach the file itself.
+fn unavailable<E: std::fmt::Display>(file: &Path) -> impl Fn(E) -> Error {
+    let file: PathBuf = file.to_owned();
+    move |e| {
+        Error::new(ErrorCode::StorageUnavailable, format!("cannot use the database {}: {e}", file.display()))
+            .hint("check that its disk has room and that the file is yours to read and write")
+            .detail("path", file.display().to_string())
+    }
+}
+
+/// A statement that failed on an open database.
+pub fn query_failed(e: rusqlite::Error) -> Error {
+    Error::new(ErrorCode::StorageUnavailable, format!("the database refused: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tt_rules::{DeadlineTime, LeaseTime, Now};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Now {
+            let millis = 1_790_000_000_000;
+            Now {
+                lease: LeaseTime::from_millis(millis),
+                deadline: DeadlineTime::from_millis(millis),
+                wall: tt_proto::WallTime::from_millis(millis),
+            }
+        }
+    }
+
+    fn open(file: &Path) -> Result<SqliteStore, Error> {
+        SqliteStore::open(file, Arc::new(Stopped), Policy::default())
+    }
+
+    /// A populated database as talking-stick 0.1.x leaves it behind.
+    const FIXTURE: &str = include_str!("fixture_0_1.sql");
+
+    fn fixture(dir: &Path) -> PathBuf {
+        let file = dir.join("rooms.sqlite");
+        Connection::open(&file).unwrap().execute_batch(FIXTURE).unwrap();
+        file
+    }
+
+    fn rows(connection: &Connection, sql: &str) -> Vec<String> {
+        let mut statement = connection.prepare(sql).unwrap();
+        let columns = statement.column_count();
+        let row = |r: &rusqlite::Row<'_>| {
+            (0..columns)
+                .map(|i| r.get::<_, rusqlite::types::Value>(i).map(|v| format!("{v:?}")))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        statement.query_map([], row).unwrap().map(|r| r.unwrap().join("|")).collect()
+    }
+
+    const OLD_ROWS: [&str; 4] = [
+        "SELECT room_id, canonical_path, sequence_index, owner, reserved_for, pending_handoff_event_seq, turn_id, lease_id,
+           lease_expires_at, claim_expires_at, state, updated_at FROM path_rooms ORDER BY 1",
+        "SELECT room_id, agent_id, ordinal, joined_at, last_seen_at, status, host_id, pid, process_started_at, session_kind,
+           display_name, last_wait_at FROM room_members ORDER BY 1, 2",
+        "SELECT event_seq, event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason, created_at
+           FROM room_events ORDER BY 1",
+        "SELECT * FROM notes ORDER BY 1",
+    ];
+
+    #[test]
+    fn a_database_of_0_1_opens_and_keeps_every_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fixture(dir.path());
+        let before: Vec<_> = OLD_ROWS.iter().map(|sql| rows(&Connection::open(&file).unwrap(), sql)).collect();
+        assert!(before.iter().all(|table| !table.is_empty()));
+        open(&file).unwrap().close();
+        let connection = Connection::open(&file).unwrap();
+        let after: Vec<_> = OLD_ROWS.iter().map(|sql| rows(&connection, sql)).collect();
+        assert_eq!(before, after);
+        assert_eq!(rows(&connection, "SELECT DISTINCT payload_json FROM room_events"), ["Null"]);
+        assert!(open(&file).is_ok(), "and opens again");
+    }
+
+    #[test]
+    fn a_fresh_database_has_the_schema_an_upgraded_one_has() {
+        let schema = |file: PathBuf| {
+            open(&file).unwrap().close();
+            let connection = Connection::open(&file).unwrap();
+            let sql = "SELECT type, name, tbl_name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY 1, 2";
+            let mut all = rows(&connection, sql);
+            for table in ["path_rooms", "room_members", "room_events", "notes", "deliveries", "schema_migrations"] {
+                let sql = format!("SELECT name, type, pk FROM pragma_table_info('{table}')");
+                all.extend(rows(&connection, &sql));
+            }
+            all
+        };
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let upgraded = schema(fixture(old.path()));
+        assert_eq!(upgraded, schema(new.path().join("rooms.sqlite")));
+    }
+
+    #[test]
+    fn a_database_of_the_future_is_refused_and_stays_as_it_is_to_the_byte() {
+        for id in [0, 6, 100, 199, 99_999] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = fixture(dir.path());
+            let connection = Connection::open(&file).unwrap();
+            connection
+                .execute("INSERT INTO schema_migrations VALUES (?1, 'other', '2026-01-01T00:00:00.000Z')", [id])
+                .unwrap();
+            drop(connection);
+            let before = std::fs::read(&file).unwrap();
+            let error = open(&file).unwrap_err();
+            assert_eq!(error.code, ErrorCode::SchemaTooNew, "{id}");
+            assert_eq!(error.details["migration"], id);
+            assert_eq!(std::fs::read(&file).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("rooms.sqlite");
+        std::fs::write(&file, "not a database, but somebody's".repeat(100)).unwrap();
+        let before = std::fs::read(&file).unwrap();
+        assert_eq!(open(&file).unwrap_err().code, ErrorCode::StorageUnavailable);
+        assert_eq!(std::fs::read(&file).unwrap(), before);
+    }
+
+    #[test]
+    fn the_files_are_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fixture(dir.path());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let store = open(&file).unwrap();
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        }
+        store.close();
+    }
+
+    #[test]
+    fn a_migration_keeps_a_private_copy_of_the_database_as_it_was_and_only_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fixture(dir.path());
+        let before: Vec<_> = OLD_ROWS.iter().map(|sql| rows(&Connection::open(&file).unwrap(), sql)).collect();
+        std::fs::write(dir.path().join("rooms.sqlite.backup-3"), "an older one").unwrap();
+        open(&file).unwrap().close();
+        let backups = |dir: &Path| -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+            entries.filter(|path| path.display().to_string().contains(".backup-")).collect()
+        };
+        let copy = backups(dir.path());
+        assert_eq!(copy.len(), 1, "{copy:?}");
+        assert_eq!(std::fs::metadata(&copy[0]).unwrap().permissions().mode() & 0o777, 0o600);
+        let connection = Connection::open(&copy[0]).unwrap();
+        let kept: Vec<_> = OLD_ROWS.iter().map(|sql| rows(&connection, sql)).collect();
+        assert_eq!(before, kept);
+        open(&file).unwrap().close();
+        assert_eq!(backups(dir.path()), copy, "nothing was migrated, so nothing was copied");
+        let fresh = tempfile::tempdir().unwrap();
+        open(&fresh.path().join("rooms.sqlite")).unwrap().close();
+        assert_eq!(backups(fresh.path()), [PathBuf::new(); 0], "a new database needs no copy");
+    }
+}
