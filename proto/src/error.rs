@@ -1,6 +1,6 @@
 //! The errors of the protocol: one enum of codes, one JSON form on every surface.
 
-use jsonrpsee::types::ErrorObjectOwned;
+use jsonrpsee_types::ErrorObjectOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

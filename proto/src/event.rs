@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::handoff::RawJson;
 use crate::{AgentId, EventId, RoomId, WallTime};
 
-/// What happened.
+/// What happened. A type that this version does not know is read as `Unknown` and written as `unknown`, so that a newer
+/// daemon never breaks an older reader; everything else about such an event is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventType {
@@ -21,9 +22,13 @@ pub enum EventType {
     NoteAdded,
     NoteResolved,
     ReservationExpired,
+    /// A type of a newer version. It is in no list of types and cannot be asked for.
+    #[serde(other)]
+    Unknown,
 }
 
 impl EventType {
+    /// All known types.
     pub const ALL: &[EventType] = &[
         EventType::Claim,
         EventType::Release,
@@ -53,9 +58,11 @@ impl EventType {
             EventType::NoteAdded => "note_added",
             EventType::NoteResolved => "note_resolved",
             EventType::ReservationExpired => "reservation_expired",
+            EventType::Unknown => "unknown",
         }
     }
 
+    /// The known type of this name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|t| t.as_str() == text)
     }
@@ -75,31 +82,6 @@ pub struct Event {
     pub reason: Option<String>,
     pub created_at: WallTime,
     pub payload: Option<RawJson>,
-}
-
-/// A page of the log, and where to go on from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Events {
-    pub events: Vec<Event>,
-    pub cursor_event_seq: i64,
-}
-
-/// One item of a subscription: an event and where to go on from after it, or word that the stream cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventItem {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub event: Option<Event>,
-    pub cursor_event_seq: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resync: Option<Resync>,
-}
-
-/// Why a subscription ends and what its reader must do about it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resync {
-    /// `room_deleted`: join again and start from the new room's cursor. `stopping`, `storage_unavailable`: subscribe again
-    /// from the cursor.
-    pub reason: String,
 }
 
 /// The payload of `member_joined`.
@@ -126,5 +108,28 @@ mod tests {
             assert_eq!(EventType::parse(event_type.as_str()), Some(*event_type));
         }
         assert_eq!(EventType::parse("Claim"), None);
+    }
+
+    #[test]
+    fn a_type_of_a_newer_version_is_read_as_unknown() {
+        let read: EventType = serde_json::from_str(r#""reminder_set""#).unwrap();
+        assert_eq!(read, EventType::Unknown);
+        assert_eq!(serde_json::to_value(read).unwrap(), "unknown");
+        assert_eq!(serde_json::from_str::<EventType>(r#""unknown""#).unwrap(), EventType::Unknown);
+        assert!(serde_json::from_str::<EventType>("7").is_err(), "a type is text");
+        for name in ["unknown", "reminder_set"] {
+            assert_eq!(EventType::parse(name), None, "nobody can ask for {name}");
+        }
+        let event: Event = serde_json::from_str(
+            r#"{"event_seq":7,"event_id":"e","room_id":"r","turn_id":null,"event_type":"reminder_set","from_agent_id":"a",
+                "to_agent_id":null,"handoff":null,"reason":"later","created_at":"2026-11-16T01:02:03.456Z",
+                "payload":{"at":1},"a_newer_field":true}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (event.event_type, event.event_seq, event.reason.as_deref()),
+            (EventType::Unknown, 7, Some("later"))
+        );
+        assert_eq!(event.payload.unwrap().as_str(), r#"{"at":1}"#);
     }
 }

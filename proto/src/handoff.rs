@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use crate::{Error, ErrorCode};
 
-/// JSON kept exactly as it was sent, fields we do not know included.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// JSON kept exactly as it was sent, unknown fields included. The default is `null`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 

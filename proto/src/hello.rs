@@ -1,11 +1,11 @@
-//! The handshake: what a client says about itself, what the daemon answers, and who the daemon takes the caller for.
+//! The handshake: what a client tells about itself, and the identity the daemon derives from it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::AgentId;
 use crate::paths::Environment;
-use crate::{AgentId, RoomId};
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
 pub const CAPABILITIES: &[&str] =
@@ -34,9 +34,9 @@ pub const SIGNAL_VARIABLES: &[&str] = &[
     "TERMINATOR_UUID",
 ];
 
-/// The first call on every connection.
+/// What a client tells about itself in the first call on every connection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct Greeting {
     pub protocol: u32,
     pub version: String,
     #[serde(default)]
@@ -46,12 +46,12 @@ pub struct Hello {
     /// The caller's working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// A path of the workspace it is about: the welcome then says which room that is in.
+    /// A path of the workspace the connection is about: the answer then names its room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_path: Option<String>,
 }
 
-/// What the client sees of its surroundings. Evidence, not authority: the daemon derives the identity.
+/// What the client knows of its environment. Evidence, not authority: the daemon derives the identity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signals {
     /// The [`SIGNAL_VARIABLES`] that are set.
@@ -71,8 +71,8 @@ impl Signals {
         Self { env: SIGNAL_VARIABLES.iter().filter_map(seen).collect(), ..Self::default() }
     }
 
-    /// Whether an agent is calling, as far as the variables tell. The daemon decides; this is for an answer that has to be
-    /// given before it was reached.
+    /// Whether an agent is calling, as far as the variables tell. The daemon decides; this is for errors that occur before
+    /// it is reached.
     pub fn suggest_agent(&self) -> bool {
         const AGENT: &[&str] = &[
             "TT_HARNESS_AGENT_ID",
@@ -87,29 +87,10 @@ impl Signals {
         self.session_id.is_some() || AGENT.iter().any(|name| self.var(name).is_some())
     }
 
+    /// The value of a variable that is set and not empty.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(name).map(String::as_str).filter(|v| !v.is_empty())
     }
-}
-
-/// The daemon's answer to `hello`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Welcome {
-    pub protocol: u32,
-    pub min_protocol: u32,
-    pub version: String,
-    pub capabilities: Vec<String>,
-    pub identity: Identity,
-    pub pid: u32,
-    /// Started by systemd or launchd, which alone may restart it.
-    pub supervised: bool,
-    /// The program the daemon runs, so that a newer client can tell whether a restart would bring a newer one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<Program>,
-    pub log: String,
-    /// The room `context_path` belongs to, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room_id: Option<RoomId>,
 }
 
 /// A program file as it was when it was started.
@@ -165,15 +146,6 @@ impl Identity {
     pub fn is_person(&self) -> bool {
         self.found_by == FoundBy::User
     }
-}
-
-/// The answer to `whoami`: the identity, and with `explain` every rule that was tried.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Whoami {
-    #[serde(flatten)]
-    pub identity: Identity,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub explanation: Vec<Step>,
 }
 
 /// One step of the derivation, in order.

@@ -1,4 +1,5 @@
-//! Typed ids. They are strings on the wire and in SQL; the types keep them from being mixed up in between.
+//! Typed ids. They are strings on the wire and in SQL; the types keep them from being mixed up in between. The default of
+//! each is empty and means nothing: it is there so that a request can be written with `..Default::default()`.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, ErrorCode};
 
 /// The name of an agent or a person: `codex:5c11d1e8`, `human:alice`. Case-sensitive.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AgentId(String);
 
@@ -45,7 +46,7 @@ impl fmt::Display for AgentId {
 macro_rules! made_by_the_daemon {
     ($($(#[$doc:meta])* $name:ident by $version:ident;)+) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(String);
 

@@ -1,10 +1,12 @@
-//! What both ends agree on: the words of the protocol as types, the error codes, the RPC trait, and where files lie.
+//! What the daemon and its clients share: the requests and answers of the protocol, the error codes, and the paths of
+//! files.
 //!
-//! Nothing here does I/O beyond looking at a path, knows SQL, or parses a command line.
+//! This crate has no runtime, no SQL and no command line, and does no I/O beyond looking at a path.
 
-pub mod api;
+pub mod block;
 pub mod delivery;
 pub mod error;
+pub mod escape;
 pub mod event;
 pub mod filesystem;
 pub mod filter;
@@ -12,9 +14,11 @@ pub mod handoff;
 pub mod hello;
 pub mod ids;
 pub mod message;
+pub mod names;
 pub mod note;
 pub mod paths;
 pub mod policy;
+pub mod requests;
 pub mod room;
 pub mod time;
 pub mod turn;
@@ -23,17 +27,17 @@ pub use error::{Error, ErrorCode};
 pub use ids::{AgentId, EventId, LeaseId, NoteId, RoomId};
 pub use time::WallTime;
 
-/// The number both ends speak. It goes up only when an older peer could misread a newer one.
+/// The protocol number. It goes up only when an older peer could misread a newer one.
 pub const PROTOCOL: u32 = 1;
 
 /// The oldest protocol number a daemon of this version still serves.
 pub const MIN_PROTOCOL: u32 = 1;
 
-/// The version of this build, as it stands in every `hello`.
+/// The version of this build, sent in every `hello`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// No request may be larger than this; a message body is far smaller.
+/// The largest request, in bytes. A message body is far smaller.
 pub const MAX_REQUEST_BYTES: u32 = 1024 * 1024;
 
-/// No answer may be larger than this: a page of the log with the longest handoffs in it fits.
+/// The largest answer, in bytes. A page of the log with the longest handoffs in it fits.
 pub const MAX_RESPONSE_BYTES: u32 = 16 * 1024 * 1024;

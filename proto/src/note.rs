@@ -1,7 +1,8 @@
-//! Notes: durable, resolvable remarks. They page nobody.
+//! Notes: durable, resolvable remarks. They notify nobody.
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::requests::{NoteAdded, NoteResolved};
 use crate::{AgentId, NoteId, RoomId, WallTime};
 
 /// The longest body, in bytes of UTF-8.
@@ -17,28 +18,4 @@ pub struct Note {
     pub created_at: WallTime,
     pub resolved_at: Option<WallTime>,
     pub resolved_by_agent_id: Option<AgentId>,
-}
-
-/// A page of notes, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notes {
-    pub notes: Vec<Note>,
-}
-
-/// The answer to `add_note`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoteAdded {
-    pub note_id: NoteId,
-    pub room_id: RoomId,
-    pub turn_id: Option<i64>,
-    pub author_agent_id: AgentId,
-    pub created_at: WallTime,
-}
-
-/// The answer to `resolve_note`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoteResolved {
-    pub note_id: NoteId,
-    pub resolved_at: WallTime,
-    pub resolved_by_agent_id: AgentId,
 }

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::handoff::{Handoff, RawJson};
-use crate::policy::Policy;
 use crate::turn::TakeoverReason;
 use crate::{AgentId, Error, ErrorCode, LeaseId, RoomId, WallTime};
 
@@ -125,74 +123,6 @@ pub struct Takeover {
     pub reason: Option<TakeoverReason>,
 }
 
-/// The answer to `get_room_state`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoomState {
-    pub room: Room,
-    pub members: Vec<Member>,
-    /// Those who wait for the stick, in the order in which they would be given it.
-    #[serde(default)]
-    pub queue: Vec<AgentId>,
-    /// When the current turn was granted, while somebody holds it.
-    #[serde(default)]
-    pub turn_started_at: Option<WallTime>,
-    pub pending_handoff: Option<RawJson>,
-    pub current_handoff: Option<RawJson>,
-    /// Who wrote the handoff that is shown: the pending one, else the current one.
-    #[serde(default)]
-    pub handoff_from: Option<AgentId>,
-    pub takeover: Takeover,
-    pub cursor_event_seq: i64,
-}
-
-/// The answer to `join_path`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Joined {
-    pub agent_id: AgentId,
-    pub room_id: RoomId,
-    pub canonical_path: String,
-    pub requested_path: String,
-    pub workspace_root: String,
-    pub joined_existing_room: bool,
-    pub cursor_event_seq: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warning: Option<String>,
-    pub members: Vec<Member>,
-    pub policy: Policy,
-    pub room_state: Room,
-    pub handoff_template: Handoff,
-}
-
-/// The answer to `leave_room`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
-    /// `left` or `room_deleted`.
-    pub status: Departure,
-    pub room_id: RoomId,
-    pub canonical_path: String,
-    pub remaining_members: usize,
-}
-
-/// The answer to `kick_member`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kicked {
-    /// `kicked` or `room_deleted`.
-    pub status: Departure,
-    pub kicked_agent_id: AgentId,
-    pub remaining_members: usize,
-    pub target_was_owner: bool,
-    pub target_was_reserved_for: bool,
-}
-
-/// How a member went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Departure {
-    Left,
-    Kicked,
-    RoomDeleted,
-}
-
 /// One row of `list_rooms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoomSummary {
@@ -201,7 +131,7 @@ pub struct RoomSummary {
     pub state: StickState,
     pub owner: Option<AgentId>,
     pub reserved_for: Option<AgentId>,
-    /// What whoever holds the stick, or has it reserved, is called, where nobody else there is called the same.
+    /// The display name of the member who holds the stick or has it reserved, if no other member has the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
     pub turn_id: i64,
@@ -210,27 +140,7 @@ pub struct RoomSummary {
     pub updated_at: WallTime,
 }
 
-/// The answer to `list_rooms`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rooms {
-    pub rooms: Vec<RoomSummary>,
-}
-
-/// The answer to `set_room_policy`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoomPolicy {
-    pub room_id: RoomId,
-    pub policy: Policy,
-}
-
-/// The answer to `resolve_member`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResolvedMember {
-    pub agent_id: AgentId,
-    pub display_name: String,
-}
-
-/// What is said of a path that belongs to no room.
+/// The error for a path that belongs to no room.
 pub fn nobody_joined(path: &str) -> Error {
     Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
         .hint("join it: tt join")

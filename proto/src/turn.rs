@@ -1,10 +1,8 @@
-//! Turns: what waiting, releasing, passing and taking over answer.
+//! Turns: how waits end, and why the stick is granted or may be taken.
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
-use crate::handoff::RawJson;
-use crate::{AgentId, LeaseId, WallTime};
+pub use crate::requests::Wait;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,83 +69,4 @@ impl TakeoverReason {
 pub enum Reason {
     Claim(ClaimReason),
     Takeover(TakeoverReason),
-}
-
-/// The answer to `wait_for_turn`. Which fields are there follows from `status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wait {
-    pub status: WaitStatus,
-    pub turn_id: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease_id: Option<LeaseId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease_expires_at: Option<WallTime>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handoff: Option<RawJson>,
-    /// Who wrote the handoff, or who holds the stick that may be taken over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_agent_id: Option<AgentId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
-    /// With `include_events`: inbox messages, which are this connection's until confirmed, and joins and leaves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub events: Option<Vec<Event>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor_event_seq: Option<i64>,
-}
-
-impl Wait {
-    /// A wait that ended without a grant.
-    pub fn ended(status: WaitStatus, turn_id: i64) -> Self {
-        Self {
-            status,
-            turn_id,
-            lease_id: None,
-            lease_expires_at: None,
-            handoff: None,
-            from_agent_id: None,
-            reason: None,
-            events: None,
-            cursor_event_seq: None,
-        }
-    }
-}
-
-/// The answer to `heartbeat`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heartbeat {
-    pub status: HeartbeatStatus,
-    pub lease_expires_at: WallTime,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HeartbeatStatus {
-    Ok,
-}
-
-/// The answer to `release_stick` and `pass_stick`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relinquished {
-    pub status: RelinquishedStatus,
-    pub reserved_for: Option<AgentId>,
-    pub event_seq: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RelinquishedStatus {
-    Released,
-    Passed,
-}
-
-/// The answer to `takeover_stick`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TakenOver {
-    pub status: WaitStatus,
-    pub turn_id: i64,
-    pub lease_id: LeaseId,
-    pub lease_expires_at: WallTime,
-    pub revoked_agent_id: Option<AgentId>,
-    pub reason: TakeoverReason,
 }

@@ -5,137 +5,143 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonrpsee::Extensions;
-use jsonrpsee::core::async_trait;
-use tt_proto::api::{DaemonApiServer, DaemonStatus, Stopping};
-use tt_proto::hello::{CAPABILITIES, Hello, Identity, Program, Welcome, Whoami};
+use tt_proto::hello::{CAPABILITIES, Greeting, Identity, Program};
+use tt_proto::requests::{
+    DaemonStatus, DaemonStatusAnswer, DaemonStop, Hello, Stopping, Welcome, Whoami, WhoamiAnswer,
+};
 use tt_proto::room::nobody_joined;
 use tt_proto::{Error, ErrorCode, PROTOCOL, RoomId};
 
+use super::register::{Module, register};
 use super::{Call, Session, Shared, blocking};
 use crate::identity::{self, Caller};
 use crate::place::{self, Place};
 
-pub(super) struct DaemonMethods(pub(super) Arc<Shared>);
-
-#[async_trait]
-impl DaemonApiServer for DaemonMethods {
-    async fn hello(&self, extensions: &Extensions, hello: Hello) -> Result<Welcome, Error> {
-        let call = Call::of(extensions)?;
-        let shared = &self.0;
-        check_protocol(shared, &hello)?;
-        let (identity, room_id) = match self.at_once(&call, &hello) {
-            Some(found) => found,
-            None => self.look(&call, &hello).await?,
-        };
-        // An identity is for the life of a connection: a second hello may repeat it but never change it.
-        let session = || Session {
-            identity: identity.clone(),
-            signals: hello.signals.clone(),
-            cwd: hello.cwd.as_ref().map(Into::into),
-            here: Mutex::new(Err(nowhere())),
-        };
-        let session = call.connection.session.get_or_init(session);
-        let bound = &session.identity;
-        if bound.agent_id != identity.agent_id {
-            return Err(Error::new(ErrorCode::InvalidInput, "this connection already belongs to another identity")
-                .hint("open a new connection for another identity")
-                .detail("agent_id", bound.agent_id.as_str()));
-        }
-        if let Some(path) = &hello.context_path {
-            let here = room_id.clone().ok_or_else(|| nobody_joined(path));
-            *session.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
-            shared.rooms.seen(&bound.agent_id);
-        }
-        tracing::debug!(agent_id = %bound.agent_id, pid = call.connection.pid, version = hello.version, "hello");
-        Ok(Welcome {
-            protocol: PROTOCOL,
-            min_protocol: shared.options.min_protocol,
-            version: shared.options.version.clone(),
-            capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
-            identity: bound.clone(),
-            pid: std::process::id(),
-            supervised: shared.options.supervised,
-            program: shared.program.clone(),
-            log: shared.options.paths.log().display().to_string(),
-            room_id,
-        })
-    }
-
-    async fn whoami(&self, extensions: &Extensions, explain: Option<bool>) -> Result<Whoami, Error> {
-        let call = Call::of(extensions)?;
-        let session = call.session()?;
-        let explanation = if explain.unwrap_or(false) {
-            let (pid, signals) = (call.connection.pid, session.signals.clone());
-            let (user, processes) = (self.0.user.clone(), self.0.options.processes.clone());
-            blocking(move || identity::explain(&Caller { pid, user: &user, signals: &signals }, processes.as_ref()))
-                .await?
-        } else {
-            Vec::new()
-        };
-        Ok(Whoami { identity: session.identity.clone(), explanation })
-    }
-
-    async fn daemon_status(&self, extensions: &Extensions) -> Result<DaemonStatus, Error> {
-        let _call = Call::of(extensions)?;
-        let shared = &self.0;
-        let paths = &shared.options.paths;
-        let uptime = shared.started.elapsed();
-        Ok(DaemonStatus {
-            status: "running".into(),
-            pid: std::process::id(),
-            version: shared.options.version.clone(),
-            protocol: PROTOCOL,
-            started_at: shared.started_at,
-            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
-            supervised: shared.options.supervised,
-            data_dir: paths.data_dir.display().to_string(),
-            socket: paths.socket.display().to_string(),
-            log: paths.log().display().to_string(),
-            connections: shared.connections.count(),
-            calls: shared.activity.count(),
-            waiters: shared.rooms.hub().waiters.count(),
-            schema: shared.rooms.store().schema().await?,
-            idle_exit_ms: shared.options.idle_exit.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
-        })
-    }
-
-    async fn daemon_stop(&self, extensions: &Extensions) -> Result<Stopping, Error> {
-        let call = Call::of(extensions)?;
-        tracing::info!(pid = call.connection.pid, "asked to stop");
-        self.0.stop.send_replace(true);
-        Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
-    }
+/// Adds the methods of this group.
+pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
+    register::<Hello, _>(module, hello)?;
+    register::<Whoami, _>(module, whoami)?;
+    register::<DaemonStatus, _>(module, daemon_status)?;
+    register::<DaemonStop, _>(module, daemon_stop)
 }
 
-impl DaemonMethods {
-    /// Who greets us and which room it stands in, where all of that is known without waiting: it stands where it says, in a
-    /// room.
-    fn at_once(&self, call: &Call, hello: &Hello) -> Option<(Identity, Option<RoomId>)> {
-        let (shared, pid) = (&self.0, call.connection.pid?);
-        let processes = shared.options.processes.as_ref();
-        let asked = place::asked(hello.context_path.as_deref()?, hello.cwd.as_deref().map(Path::new)).ok()?;
-        let place = Place::of_process(&asked, processes.cwd(pid), shared.home.as_deref())?;
-        let room_id = shared.rooms.map().room_of(&place)?;
-        let caller = Caller { pid: Some(pid), user: &shared.user, signals: &hello.signals };
-        let identity = identity::derive_at_once(&caller, processes, &shared.memory)?.ok()?;
-        Some((identity, Some(room_id)))
+async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> Result<Welcome, Error> {
+    let Hello { hello } = request;
+    let call = Call::of(&extensions)?;
+    check_protocol(&shared, &hello)?;
+    let (identity, room_id) = match identify_at_once(&shared, &call, &hello) {
+        Some(found) => found,
+        None => identify(&shared, &call, &hello).await?,
+    };
+    // An identity is for the life of a connection: a second hello may repeat it but never change it.
+    let session = || Session {
+        identity: identity.clone(),
+        signals: hello.signals.clone(),
+        cwd: hello.cwd.as_ref().map(Into::into),
+        here: Mutex::new(Err(nowhere())),
+    };
+    let session = call.connection.session.get_or_init(session);
+    let bound = &session.identity;
+    if bound.agent_id != identity.agent_id {
+        return Err(Error::new(ErrorCode::InvalidInput, "this connection already belongs to another identity")
+            .hint("open a new connection for another identity")
+            .detail("agent_id", bound.agent_id.as_str()));
     }
+    if let Some(path) = &hello.context_path {
+        let here = room_id.clone().ok_or_else(|| nobody_joined(path));
+        *session.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
+        shared.rooms.seen(&bound.agent_id);
+    }
+    tracing::debug!(agent_id = %bound.agent_id, pid = call.connection.pid, version = hello.version, "hello");
+    Ok(Welcome {
+        protocol: PROTOCOL,
+        min_protocol: shared.options.min_protocol,
+        version: shared.options.version.clone(),
+        capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
+        identity: bound.clone(),
+        pid: std::process::id(),
+        supervised: shared.options.supervised,
+        program: shared.program.clone(),
+        log: shared.options.paths.log().display().to_string(),
+        room_id,
+    })
+}
 
-    /// The same, wherever it takes us: a process in trouble, or a disk, can keep whoever looks at it waiting.
-    async fn look(&self, call: &Call, hello: &Hello) -> Result<(Identity, Option<RoomId>), Error> {
-        let shared = &self.0;
-        let (pid, signals) = (call.connection.pid, hello.signals.clone());
-        let this = shared.clone();
-        let derive = move || {
-            let caller = Caller { pid, user: &this.user, signals: &signals };
-            identity::derive_and_remember(&caller, this.options.processes.as_ref(), &this.memory)
-        };
-        let Some(path) = &hello.context_path else { return Ok((blocking(derive).await?, None)) };
-        let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |place| place).await?;
-        let both = move || Ok((derive()?, look()?));
-        let find = |(identity, place): (_, Place), connection: &_| Ok((identity, place.room(connection)?));
-        shared.rooms.store().read_after(both, find).await
-    }
+async fn whoami(shared: Arc<Shared>, extensions: Extensions, request: Whoami) -> Result<WhoamiAnswer, Error> {
+    let Whoami { explain } = request;
+    let call = Call::of(&extensions)?;
+    let session = call.session()?;
+    let explanation = if explain.unwrap_or(false) {
+        let (pid, signals) = (call.connection.pid, session.signals.clone());
+        let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
+        blocking(move || identity::explain(&Caller { pid, user: &user, signals: &signals }, processes.as_ref())).await?
+    } else {
+        Vec::new()
+    };
+    Ok(WhoamiAnswer { identity: session.identity.clone(), explanation })
+}
+
+async fn daemon_status(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    _: DaemonStatus,
+) -> Result<DaemonStatusAnswer, Error> {
+    let _call = Call::of(&extensions)?;
+    let paths = &shared.options.paths;
+    let uptime = shared.started.elapsed();
+    Ok(DaemonStatusAnswer {
+        status: "running".into(),
+        pid: std::process::id(),
+        version: shared.options.version.clone(),
+        protocol: PROTOCOL,
+        started_at: shared.started_at,
+        uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+        supervised: shared.options.supervised,
+        data_dir: paths.data_dir.display().to_string(),
+        socket: paths.socket.display().to_string(),
+        log: paths.log().display().to_string(),
+        connections: shared.connections.count(),
+        calls: shared.activity.count(),
+        waiters: shared.rooms.hub().waiters.count(),
+        schema: shared.rooms.store().schema().await?,
+        idle_exit_ms: shared.options.idle_exit.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+    })
+}
+
+async fn daemon_stop(shared: Arc<Shared>, extensions: Extensions, _: DaemonStop) -> Result<Stopping, Error> {
+    let call = Call::of(&extensions)?;
+    tracing::info!(pid = call.connection.pid, "asked to stop");
+    shared.stop.send_replace(true);
+    Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
+}
+
+/// The caller's identity and room, if both are known without blocking: its working directory is where it says and belongs
+/// to a room.
+fn identify_at_once(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Option<(Identity, Option<RoomId>)> {
+    let pid = call.connection.pid?;
+    let processes = shared.options.processes.as_ref();
+    let asked = place::asked(hello.context_path.as_deref()?, hello.cwd.as_deref().map(Path::new)).ok()?;
+    let place = Place::of_process(&asked, processes.cwd(pid), shared.home.as_deref())?;
+    let room_id = shared.rooms.map().room_of(&place)?;
+    let caller = Caller { pid: Some(pid), user: &shared.user, signals: &hello.signals };
+    let identity = identity::derive_at_once(&caller, processes, &shared.memory)?.ok()?;
+    Some((identity, Some(room_id)))
+}
+
+/// The caller's identity and room, found on a blocking thread: reading the memory of a stuck process, or a disk, may take
+/// long.
+async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result<(Identity, Option<RoomId>), Error> {
+    let (pid, signals) = (call.connection.pid, hello.signals.clone());
+    let this = shared.clone();
+    let derive = move || {
+        let caller = Caller { pid, user: &this.user, signals: &signals };
+        identity::derive_and_remember(&caller, this.options.processes.as_ref(), &this.memory)
+    };
+    let Some(path) = &hello.context_path else { return Ok((blocking(derive).await?, None)) };
+    let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |place| place).await?;
+    let both = move || Ok((derive()?, look()?));
+    let find = |(identity, place): (_, Place), connection: &_| Ok((identity, place.room(connection)?));
+    shared.rooms.store().read_after(both, find).await
 }
 
 /// Why a connection that named no path stands in no room.
@@ -146,7 +152,7 @@ fn nowhere() -> Error {
 
 /// A client may speak any protocol number this daemon serves. What it may do about another is for it to decide, so the
 /// refusal says all it needs.
-fn check_protocol(shared: &Shared, hello: &Hello) -> Result<(), Error> {
+fn check_protocol(shared: &Shared, hello: &Greeting) -> Result<(), Error> {
     let served = shared.options.min_protocol..=PROTOCOL;
     if served.contains(&hello.protocol) {
         return Ok(());

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonrpsee::core::{SubscriptionResult, async_trait};
+use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::{Extensions, PendingSubscriptionSink, SubscriptionSink};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tt_proto::api::EventApiServer;
-use tt_proto::event::{Event, EventItem, Events, Resync};
-use tt_proto::filter::{EventFilter, Filter, OneOrMany};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_proto::event::Event;
+use tt_proto::filter::{EventFilter, Filter};
+use tt_proto::requests::{EventItem, EventPage, GetRoomEvents, Resync, SubscribeEvents, WaitForEvents};
+use tt_proto::{Error, ErrorCode, RoomId};
 
+use super::register::{Module, register, register_stream};
 use super::{Call, Shared, leaving, told_to_stop};
 use crate::hub::News;
 use crate::store::events;
@@ -21,8 +22,6 @@ use crate::store::events;
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
-pub(super) struct EventMethods(pub(super) Arc<Shared>);
-
 /// Somebody's look at a room's log.
 struct Reader {
     shared: Arc<Shared>,
@@ -30,123 +29,113 @@ struct Reader {
     filter: Arc<Filter>,
 }
 
-#[async_trait]
-impl EventApiServer for EventMethods {
-    async fn get_room_events(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        limit: Option<usize>,
-        event_type: Option<OneOrMany>,
-        from_agent_id: Option<AgentId>,
-        target_agent_id: Option<String>,
-    ) -> Result<Events, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
-        let reader = self.reader(&call, room_id, &filter, "any")?;
-        let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
-        reader.page(cursor, limit).await
-    }
+/// Adds the methods of this group.
+pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
+    register::<GetRoomEvents, _>(module, get_room_events)?;
+    register::<WaitForEvents, _>(module, wait_for_events)?;
+    register_stream::<SubscribeEvents, _>(module, subscribe_events)
+}
 
-    async fn wait_for_events(
-        &self,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        limit: Option<usize>,
-        event_type: Option<OneOrMany>,
-        from_agent_id: Option<AgentId>,
-        target_agent_id: Option<String>,
-        max_wait_ms: Option<u64>,
-    ) -> Result<Events, Error> {
-        let (call, room_id) = Call::about(extensions, room_id)?;
-        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
-        let reader = self.reader(&call, room_id, &filter, "self")?;
-        let mut stop = self.0.stop.subscribe();
-        let mut live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
-        let (newest, longest) = reader.head().await?;
-        let cursor = checked_cursor(after_event_seq)?.unwrap_or(newest);
-        let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
-        let deadline = tokio::time::sleep(patience);
-        tokio::pin!(deadline);
-        // Nothing that does not match moves the cursor, but it need not be read twice either.
-        let mut seen = cursor;
-        loop {
-            let page = reader.page(seen, limit).await?;
-            if !page.events.is_empty() || patience.is_zero() {
-                let last = page.events.last().map_or(cursor, |event| event.event_seq);
-                return Ok(Events { cursor_event_seq: last, ..page });
-            }
-            loop {
-                tokio::select! {
-                    news = live.recv() => match news {
-                        Ok(News::Event(event)) if event.event_seq > seen => {
-                            if reader.filter.matches(&event) {
-                                break;
-                            }
-                            seen = event.event_seq;
-                        }
-                        Ok(News::Event(_)) => {}
-                        Ok(News::Deleted) => return Err(crate::store::rooms::not_found(&reader.room_id)),
-                        Err(RecvError::Lagged(_)) => break,
-                        Err(RecvError::Closed) => return Err(leaving()),
-                    },
-                    () = &mut deadline => return Ok(Events { events: Vec::new(), cursor_event_seq: cursor }),
-                    () = told_to_stop(&mut stop) => return Err(leaving()),
-                }
-            }
+async fn get_room_events(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: GetRoomEvents,
+) -> Result<EventPage, Error> {
+    let filter = request.filter();
+    let GetRoomEvents { room_id, after_event_seq, limit, .. } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let reader = reader(&shared, &call, room_id, &filter, "any")?;
+    let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
+    reader.page(cursor, limit).await
+}
+
+async fn wait_for_events(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: WaitForEvents,
+) -> Result<EventPage, Error> {
+    let filter = request.filter();
+    let WaitForEvents { room_id, after_event_seq, limit, max_wait_ms, .. } = request;
+    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let reader = reader(&shared, &call, room_id, &filter, "self")?;
+    let mut stop = shared.stop.subscribe();
+    let mut live = shared.rooms.hub().subscribers.subscribe(&reader.room_id);
+    let (newest, longest) = reader.head().await?;
+    let cursor = checked_cursor(after_event_seq)?.unwrap_or(newest);
+    let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
+    let deadline = tokio::time::sleep(patience);
+    tokio::pin!(deadline);
+    // Nothing that does not match moves the cursor, but it need not be read twice either.
+    let mut seen = cursor;
+    loop {
+        let page = reader.page(seen, limit).await?;
+        if !page.events.is_empty() || patience.is_zero() {
+            let last = page.events.last().map_or(cursor, |event| event.event_seq);
+            return Ok(EventPage { cursor_event_seq: last, ..page });
         }
-    }
-
-    async fn subscribe_events(
-        &self,
-        pending: PendingSubscriptionSink,
-        extensions: &Extensions,
-        room_id: RoomId,
-        after_event_seq: Option<i64>,
-        event_type: Option<OneOrMany>,
-        from_agent_id: Option<AgentId>,
-        target_agent_id: Option<String>,
-    ) -> SubscriptionResult {
-        let filter = EventFilter { event_type, from_agent_id, target_agent_id };
-        let prepared = async {
-            let (call, room_id) = Call::about(extensions, room_id)?;
-            let reader = self.reader(&call, room_id, &filter, "self")?;
-            let live = self.0.rooms.hub().subscribers.subscribe(&reader.room_id);
-            let (newest, _) = reader.head().await?;
-            Ok::<_, Error>((call, reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
-        };
-        match prepared.await {
-            Ok((call, reader, live, cursor)) => {
-                let sink = pending.accept().await?;
-                // The call lives as long as the subscription, so that neither the connection nor the daemon is taken for idle.
-                tokio::spawn(async move {
-                    reader.stream(sink, live, cursor).await;
-                    drop(call);
-                });
-                Ok(())
-            }
-            Err(refusal) => {
-                pending.reject(refusal).await;
-                Ok(())
+        loop {
+            tokio::select! {
+                news = live.recv() => match news {
+                    Ok(News::Event(event)) if event.event_seq > seen => {
+                        if reader.filter.matches(&event) {
+                            break;
+                        }
+                        seen = event.event_seq;
+                    }
+                    Ok(News::Event(_)) => {}
+                    Ok(News::Deleted) => return Err(crate::store::rooms::not_found(&reader.room_id)),
+                    Err(RecvError::Lagged(_)) => break,
+                    Err(RecvError::Closed) => return Err(leaving()),
+                },
+                () = &mut deadline => return Ok(EventPage { events: Vec::new(), cursor_event_seq: cursor }),
+                () = told_to_stop(&mut stop) => return Err(leaving()),
             }
         }
     }
 }
 
-impl EventMethods {
-    fn reader(
-        &self,
-        call: &Call,
-        room_id: RoomId,
-        filter: &EventFilter,
-        default_target: &str,
-    ) -> Result<Reader, Error> {
-        let me = &call.identity()?.agent_id;
-        let filter = Arc::new(filter.understand(Some(me), default_target)?);
-        Ok(Reader { shared: self.0.clone(), room_id, filter })
+async fn subscribe_events(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: SubscribeEvents,
+    pending: PendingSubscriptionSink,
+) -> SubscriptionResult {
+    let filter = request.filter();
+    let SubscribeEvents { room_id, after_event_seq, .. } = request;
+    let prepared = async {
+        let (call, room_id) = Call::about(&extensions, room_id)?;
+        let reader = reader(&shared, &call, room_id, &filter, "self")?;
+        let live = shared.rooms.hub().subscribers.subscribe(&reader.room_id);
+        let (newest, _) = reader.head().await?;
+        Ok::<_, Error>((call, reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
+    };
+    match prepared.await {
+        Ok((call, reader, live, cursor)) => {
+            let sink = pending.accept().await?;
+            // The call lives as long as the subscription, so that neither the connection nor the daemon is taken for idle.
+            tokio::spawn(async move {
+                reader.stream(sink, live, cursor).await;
+                drop(call);
+            });
+            Ok(())
+        }
+        Err(refusal) => {
+            pending.reject(refusal).await;
+            Ok(())
+        }
     }
+}
+
+fn reader(
+    shared: &Arc<Shared>,
+    call: &Call,
+    room_id: RoomId,
+    filter: &EventFilter,
+    default_target: &str,
+) -> Result<Reader, Error> {
+    let me = &call.identity()?.agent_id;
+    let filter = Arc::new(filter.understand(Some(me), default_target)?);
+    Ok(Reader { shared: shared.clone(), room_id, filter })
 }
 
 fn checked_cursor(cursor: Option<i64>) -> Result<Option<i64>, Error> {
@@ -166,7 +155,7 @@ impl Reader {
     }
 
     /// The next events that match, at most `limit`.
-    async fn page(&self, cursor: i64, limit: Option<usize>) -> Result<Events, Error> {
+    async fn page(&self, cursor: i64, limit: Option<usize>) -> Result<EventPage, Error> {
         let limit = limit.unwrap_or(PAGE).min(MAX_PAGE);
         let (room_id, filter) = (self.room_id.clone(), self.filter.clone());
         let read = self.shared.rooms.store().read(move |connection| {
@@ -176,7 +165,7 @@ impl Reader {
             events::matching(connection, &room_id, cursor, limit, &filter)
         });
         let page = read.await?;
-        Ok(Events { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
+        Ok(EventPage { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
     }
 
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.

@@ -7,6 +7,7 @@ mod events;
 mod messages;
 mod news;
 mod notes;
+mod register;
 mod rooms;
 mod stick;
 mod view;
@@ -24,7 +25,6 @@ use jsonrpsee::server::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tower::Service;
-use tt_proto::api::{DaemonApiServer, EventApiServer, MessageApiServer, NoteApiServer, RoomApiServer, StickApiServer};
 use tt_proto::hello::Program;
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, WallTime};
 
@@ -146,18 +146,16 @@ impl Shared {
         })
     }
 
+    /// All methods and streams of the protocol.
     fn methods(self: &Arc<Self>) -> Result<Methods, Error> {
-        let mut all = RpcModule::new(());
-        let clash = |e: jsonrpsee::core::RegisterMethodError| {
-            Error::new(tt_proto::ErrorCode::InvalidInput, format!("two method groups share a name: {e}"))
-        };
-        all.merge(daemon::DaemonMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(rooms::RoomMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(stick::StickMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(notes::NoteMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(messages::MessageMethods(self.clone()).into_rpc()).map_err(clash)?;
-        all.merge(events::EventMethods(self.clone()).into_rpc()).map_err(clash)?;
-        Ok(all.into())
+        let mut module = RpcModule::from_arc(self.clone());
+        daemon::register_all(&mut module)?;
+        rooms::register_all(&mut module)?;
+        stick::register_all(&mut module)?;
+        notes::register_all(&mut module)?;
+        messages::register_all(&mut module)?;
+        events::register_all(&mut module)?;
+        Ok(module.into())
     }
 }
 
@@ -242,4 +240,31 @@ fn limits() -> ServerConfig {
         .set_batch_request_config(BatchRequestConfig::Limit(MAX_BATCH))
         .disable_ws_ping()
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tt_proto::paths::{Environment, Paths};
+    use tt_proto::requests::{METHODS, STREAMS};
+
+    use super::*;
+    use crate::liveness::Watch;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn the_methods_of_the_table_are_registered_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(Paths::resolve(&Environment::of([("HOME", dir.path().to_str().unwrap())])).unwrap());
+        let store = Store::open(&dir.path().join("rooms.sqlite")).unwrap();
+        let (exits, _) = Watch::new(options.processes.clone());
+        let rooms = Rooms::new(store, options.clock.clone(), exits, options.policy.clone());
+        let shared = Arc::new(Shared::new(options, rooms, watch::Sender::new(false), 0));
+        let methods = shared.methods().unwrap();
+        let registered: BTreeSet<&str> = methods.method_names().collect();
+        let streams = STREAMS.iter().flat_map(|stream| [stream.subscribe, stream.unsubscribe]);
+        let expected: BTreeSet<&str> = METHODS.iter().map(|method| method.name).chain(streams).collect();
+        assert_eq!(registered, expected);
+    }
 }

@@ -1,5 +1,6 @@
 //! What people and agents type when they mean a member.
 
+use tt_proto::names::{NamedMember, is_unambiguous};
 use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode};
 
@@ -32,10 +33,12 @@ pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
 /// What a member is called, where no other active member is called the same, and nobody else has it for an id.
 pub fn called<'a>(room: &'a Room, agent: &AgentId) -> Option<&'a str> {
     let member = room.member(agent)?;
-    let name = member.display_name.as_str();
-    let named = |m: &Member| m.status == MemberStatus::Active && m.display_name.eq_ignore_ascii_case(name);
-    let taken = |m: &Member| named(m) || m.agent_id.as_str().eq_ignore_ascii_case(name);
-    (!room.members().any(|m| m.agent_id != *agent && taken(m))).then_some(name)
+    let named = room.members().map(|m| NamedMember {
+        agent_id: &m.agent_id,
+        display_name: &m.display_name,
+        is_active: m.status == MemberStatus::Active,
+    });
+    is_unambiguous(agent, &member.display_name, named).then_some(member.display_name.as_str())
 }
 
 fn unknown(room: &Room, name: &str) -> Error {

@@ -1,0 +1,95 @@
+//! Reading the log: a page of it, the next events, or all of them as they come.
+
+use serde::{Deserialize, Serialize};
+
+use super::Stream;
+use super::field::{methods, request};
+use crate::event::Event;
+use crate::filter::{EventFilter, OneOrMany};
+use crate::{AgentId, RoomId};
+
+methods! {
+    /// Reads a page of the log. Without a target, everything.
+    GetRoomEvents = "get_room_events" -> EventPage {
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        /// `self`, `any` or an agent id.
+        target_agent_id: Option<String>,
+    }
+
+    /// Answers with the next events that match, waiting for them if there are none. Starts at "now" without a cursor.
+    WaitForEvents = "wait_for_events" -> EventPage {
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        limit: Option<usize>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        /// `self`, `any` or an agent id.
+        target_agent_id: Option<String>,
+        max_wait_ms: Option<u64>,
+    }
+}
+
+request! {
+    /// Replays the log from the cursor, then follows it, without a gap and without a repetition.
+    SubscribeEvents {
+        room_id: RoomId,
+        after_event_seq: Option<i64>,
+        event_type: Option<OneOrMany>,
+        from_agent_id: Option<AgentId>,
+        /// `self`, `any` or an agent id.
+        target_agent_id: Option<String>,
+    }
+}
+
+impl Stream for SubscribeEvents {
+    const SUBSCRIBE: &'static str = "subscribe_events";
+    const NOTIFICATION: &'static str = "event";
+    const UNSUBSCRIBE: &'static str = "unsubscribe_events";
+    type Item = EventItem;
+}
+
+macro_rules! filtered {
+    ($($request:ty),+) => {$(
+        impl $request {
+            /// Which events the caller wants.
+            pub fn filter(&self) -> EventFilter {
+                EventFilter {
+                    event_type: self.event_type.clone(),
+                    from_agent_id: self.from_agent_id.clone(),
+                    target_agent_id: self.target_agent_id.clone(),
+                }
+            }
+        }
+    )+};
+}
+
+filtered!(GetRoomEvents, WaitForEvents, SubscribeEvents);
+
+/// The answer to `get_room_events` and `wait_for_events`: events, and the cursor to continue from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventPage {
+    pub events: Vec<Event>,
+    pub cursor_event_seq: i64,
+}
+
+/// One item of a subscription: an event and the cursor to continue from after it, or the reason why the stream ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventItem {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<Event>,
+    pub cursor_event_seq: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync: Option<Resync>,
+}
+
+/// Why a subscription ends and what its reader must do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resync {
+    /// `room_deleted`: join again and start from the new room's cursor. `stopping`, `storage_unavailable`: subscribe again
+    /// from the cursor.
+    pub reason: String,
+}

@@ -1,0 +1,147 @@
+//! Rooms and their members.
+
+use serde::{Deserialize, Serialize};
+
+use super::field::methods;
+use crate::handoff::{Handoff, RawJson};
+use crate::policy::{Policy, PolicyOverrides};
+use crate::room::{Member, Room, RoomSummary, Takeover};
+use crate::{AgentId, RoomId, WallTime};
+
+methods! {
+    /// Makes the caller a member of the room a path belongs to. Creates the room if there is none.
+    JoinPath = "join_path" -> Joined {
+        context_path: String,
+        /// Create a room for exactly this path even if it belongs to another room.
+        force_new: Option<bool>,
+        display_name: Option<String>,
+        idempotency_key: Option<String>,
+    }
+
+    /// Ends the caller's membership.
+    LeaveRoom = "leave_room" -> Left {
+        room_id: RoomId,
+        idempotency_key: Option<String>,
+    }
+
+    /// Removes a member.
+    KickMember = "kick_member" -> Kicked {
+        room_id: RoomId,
+        target_agent_id: AgentId,
+        /// Remove it even though it is active.
+        force: Option<bool>,
+        reason: Option<String>,
+        idempotency_key: Option<String>,
+    }
+
+    /// Lists all rooms, or the one a path belongs to.
+    ListRooms = "list_rooms" -> RoomList {
+        context_path: Option<String>,
+    }
+
+    /// Shows a room, its members, its handoffs and whether it may be taken over.
+    GetRoomState = "get_room_state" -> RoomState {
+        room_id: RoomId,
+    }
+
+    /// Finds the one member a name means: a full agent id, or a display name or id prefix that fits a single active member.
+    ResolveMember = "resolve_member" -> ResolvedMember {
+        room_id: RoomId,
+        name: String,
+    }
+
+    /// Changes times of one room.
+    SetRoomPolicy = "set_room_policy" -> RoomPolicy {
+        room_id: RoomId,
+        policy: PolicyOverrides,
+        idempotency_key: Option<String>,
+    }
+}
+
+/// The answer to `join_path`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    pub agent_id: AgentId,
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub requested_path: String,
+    pub workspace_root: String,
+    pub joined_existing_room: bool,
+    pub cursor_event_seq: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    pub members: Vec<Member>,
+    pub policy: Policy,
+    pub room_state: Room,
+    pub handoff_template: Handoff,
+}
+
+/// The answer to `leave_room`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// `left` or `room_deleted`.
+    pub status: Departure,
+    pub room_id: RoomId,
+    pub canonical_path: String,
+    pub remaining_members: usize,
+}
+
+/// The answer to `kick_member`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kicked {
+    /// `kicked` or `room_deleted`.
+    pub status: Departure,
+    pub kicked_agent_id: AgentId,
+    pub remaining_members: usize,
+    pub target_was_owner: bool,
+    pub target_was_reserved_for: bool,
+}
+
+/// How a membership ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Departure {
+    Left,
+    Kicked,
+    RoomDeleted,
+}
+
+/// The answer to `list_rooms`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomList {
+    pub rooms: Vec<RoomSummary>,
+}
+
+/// The answer to `get_room_state`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomState {
+    pub room: Room,
+    pub members: Vec<Member>,
+    /// Those who wait for the stick, in the order in which they would be given it.
+    #[serde(default)]
+    pub queue: Vec<AgentId>,
+    /// When the current turn was granted, while somebody holds it.
+    #[serde(default)]
+    pub turn_started_at: Option<WallTime>,
+    pub pending_handoff: Option<RawJson>,
+    pub current_handoff: Option<RawJson>,
+    /// Who wrote the handoff that is shown: the pending one, else the current one.
+    #[serde(default)]
+    pub handoff_from: Option<AgentId>,
+    pub takeover: Takeover,
+    pub cursor_event_seq: i64,
+}
+
+/// The answer to `resolve_member`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedMember {
+    pub agent_id: AgentId,
+    pub display_name: String,
+}
+
+/// The answer to `set_room_policy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomPolicy {
+    pub room_id: RoomId,
+    pub policy: Policy,
+}
