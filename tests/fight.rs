@@ -15,8 +15,8 @@ use std::time::Duration;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tt_client::connect::{Client, Settings};
-use tt_proto::api::{RoomApiClient, StickApiClient};
 use tt_proto::paths::Environment;
+use tt_proto::requests::{Heartbeat, JoinPath, PassStick, ReleaseStick, TakeoverStick, WaitForTurn};
 use tt_proto::turn::WaitStatus;
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
 use tt_tests::{LIMIT, home};
@@ -259,7 +259,7 @@ struct Fighter {
 impl Fighter {
     async fn join(settings: Settings, path: &str) -> Result<Self, Error> {
         let mut client = Client::connect(settings).await?;
-        let joined = client.call(async |rpc| rpc.join_path(path.to_owned(), None, None, None).await).await?;
+        let joined = client.call(JoinPath { context_path: path.to_owned(), ..Default::default() }).await?;
         let agent = joined.agent_id.to_string();
         let dice = u64::from(std::process::id());
         Ok(Self { client, agent, room: joined.room_id, dice, turns: 0 })
@@ -274,8 +274,11 @@ impl Fighter {
     async fn fight(&mut self) -> Result<std::convert::Infallible, Error> {
         loop {
             let room = &self.room;
-            let wait = async |rpc: &_| {
-                StickApiClient::wait_for_turn(rpc, room.clone(), Some(2_000), None, Some(true), None).await
+            let wait = WaitForTurn {
+                room_id: room.clone(),
+                max_wait_ms: Some(2_000),
+                claim: Some(true),
+                ..Default::default()
             };
             let wait = self.client.call_within(LIMIT, wait).await?;
             match wait.status {
@@ -320,9 +323,15 @@ impl Fighter {
     async fn take(&mut self, expected: i64) -> Result<(), Error> {
         let key = LeaseId::fresh().to_string();
         let room = &self.room;
-        let take = async |rpc: &_| {
+        let take = {
             let (room, key) = (room.clone(), Some(key.clone()));
-            StickApiClient::takeover_stick(rpc, room, expected, "it sleeps".into(), None, key).await
+            TakeoverStick {
+                room_id: room,
+                expected_turn_id: expected,
+                reason: "it sleeps".into(),
+                idempotency_key: key,
+                ..Default::default()
+            }
         };
         if let Some(taken) = Self::lost(self.client.call(take).await)? {
             let turn = Turn { id: taken.turn_id, lease: taken.lease_id };
@@ -339,8 +348,7 @@ impl Fighter {
             0 => tokio::time::sleep(Duration::from_millis(100 + self.roll(150))).await,
             1 => {
                 let (room, turn) = (&self.room, &turn);
-                let beat =
-                    async |rpc: &_| StickApiClient::heartbeat(rpc, room.clone(), turn.lease.clone(), turn.id).await;
+                let beat = Heartbeat { room_id: room.clone(), lease_id: turn.lease.clone(), expected_turn_id: turn.id };
                 Self::lost(self.client.call(beat).await)?;
             }
             _ => {}
@@ -350,14 +358,19 @@ impl Fighter {
         let to = to.filter(|to| to.as_str() != self.agent);
         let key = LeaseId::fresh().to_string();
         let (room, turn) = (&self.room, &turn);
-        let give = async |rpc: &_| {
-            let (room, lease, words, key) = (room.clone(), turn.lease.clone(), words.clone(), Some(key.clone()));
-            match &to {
-                None => StickApiClient::release_stick(rpc, room, lease, turn.id, words, key).await,
-                Some(to) => StickApiClient::pass_stick(rpc, room, lease, turn.id, to.clone(), words, key).await,
+        let (room_id, lease_id, expected_turn_id) = (room.clone(), turn.lease.clone(), turn.id);
+        let (handoff, idempotency_key) = (words.clone(), Some(key));
+        let gave = match to {
+            None => {
+                let release = ReleaseStick { room_id, lease_id, expected_turn_id, handoff, idempotency_key };
+                self.client.call(release).await
+            }
+            Some(to_agent_id) => {
+                let pass = PassStick { room_id, lease_id, expected_turn_id, to_agent_id, handoff, idempotency_key };
+                self.client.call(pass).await
             }
         };
-        match self.client.call(give).await {
+        match gave {
             // Not everybody has joined yet.
             Err(e) if e.code == ErrorCode::UnknownTarget => return Ok(()),
             gave => {
@@ -373,14 +386,20 @@ impl Fighter {
     /// The turn is over: nothing sent in its name may be accepted.
     async fn try_it_again(&mut self, turn: &Turn) -> Result<(), Error> {
         let room = &self.room;
-        let again = async |rpc: &_| {
+        let again = {
             let (room, lease) = (room.clone(), turn.lease.clone());
-            StickApiClient::release_stick(rpc, room, lease, turn.id, handoff("stale"), None).await
+            ReleaseStick {
+                room_id: room,
+                lease_id: lease,
+                expected_turn_id: turn.id,
+                handoff: handoff("stale"),
+                ..Default::default()
+            }
         };
         if Self::lost(self.client.call(again).await)?.is_some() {
             say(&Report::Broken(format!("{turn:?} was given away twice")));
         }
-        let beat = async |rpc: &_| StickApiClient::heartbeat(rpc, room.clone(), turn.lease.clone(), turn.id).await;
+        let beat = Heartbeat { room_id: room.clone(), lease_id: turn.lease.clone(), expected_turn_id: turn.id };
         if Self::lost(self.client.call(beat).await)?.is_some() {
             say(&Report::Broken(format!("{turn:?} is over and its heart still beats")));
         }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tt_proto::api::DaemonApiClient;
+use tt_proto::requests::DaemonStatus;
 use tt_tests::{Home, LIMIT, Member, Running, block_on, home, process, run};
 
 const FOLLOWERS: usize = 10;
@@ -56,7 +56,7 @@ fn wait_until_all_are_there(home: &Home) {
         let mut asker = Member::join(home, "follower:0").await;
         let give_up = Instant::now() + LIMIT / 2;
         loop {
-            let status = asker.call(async |rpc, _| rpc.daemon_status().await).await;
+            let status = asker.call(|_| DaemonStatus {}).await;
             if status.calls == FOLLOWERS + WAITERS + 1 && status.waiters == WAITERS {
                 return;
             }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tt_client::connect::{Client, Rpc, Settings};
-use tt_proto::api::DaemonApiClient;
 use tt_proto::paths::{Environment, Paths};
+use tt_proto::requests::Whoami;
 use tt_proto::{Error, ErrorCode};
 use tt_tests::home::send;
 use tt_tests::{Gate, Home, InProcess, LIMIT, Running, block_on, home, process, run};
@@ -309,14 +309,9 @@ async fn a_daemon_that_takes_its_time_is_busy_and_gets_no_rival() {
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
     let error = Client::connect(settings.clone()).await.unwrap_err();
     assert!(error.message.contains("did not answer"), "{error:?}");
-    // Nor is it asked anything for having a first call at hand.
-    let asked = std::cell::Cell::new(0);
-    let first = async |rpc: &Rpc| {
-        asked.set(asked.get() + 1);
-        rpc.whoami(None).await
-    };
-    let error = Client::connect_and(settings, first).await.unwrap_err();
-    assert!(error.message.contains("did not answer") && asked.get() == 0, "{error:?}, asked {}", asked.get());
+    // The same with a first call: there is one attempt, and it has the whole deadline.
+    let error = Client::connect_and_call(settings, Whoami::default()).await.unwrap_err();
+    assert!(error.message.contains("did not answer"), "{error:?}");
     assert!(!home.paths().lock().exists(), "a second daemon was started");
 }
 
@@ -375,7 +370,7 @@ fn a_call_on_a_connection_that_was_cut_is_made_again_on_the_next_daemon() {
         let mut client = Client::connect(settings(&home)).await.unwrap();
         let before = client.welcome().pid;
         home.kill_daemon();
-        let whoami = client.call(async |rpc| rpc.whoami(None).await).await.unwrap();
+        let whoami = client.call(Whoami::default()).await.unwrap();
         assert_eq!(whoami.identity, client.welcome().identity);
         assert_ne!(client.welcome().pid, before);
     });
@@ -431,7 +426,7 @@ fn a_call_that_was_answered_is_never_made_again_however_odd_the_answer() {
     block_on(async {
         let mut client = Client::connect(settings(&home)).await.unwrap();
         let calls = std::cell::Cell::new(0);
-        let odd = client.call(async |_| {
+        let odd = client.repeat_within(LIMIT, async |_| {
             calls.set(calls.get() + 1);
             let odd = serde_json::from_str::<u8>("{}").unwrap_err();
             Err::<(), _>(jsonrpsee::core::ClientError::ParseError(odd))
@@ -531,7 +526,7 @@ async fn a_call_under_way_is_finished_and_no_new_one_is_let_in() {
     tokio::task::spawn_blocking(move || waiting.wait_for_a_call()).await.unwrap();
     daemon.stop();
     // An idle connection is closed once the listener is.
-    let Rpc::Long(rpc) = idle.rpc() else { unreachable!("a client of the tests stays") };
+    let Rpc::WebSocket(rpc) = idle.rpc() else { unreachable!("a client of the tests stays") };
     tokio::time::timeout(LIMIT, rpc.on_disconnect()).await.unwrap();
     assert!(!home.paths().socket.exists());
     let error = Client::connect(settings).await.unwrap_err();

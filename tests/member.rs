@@ -7,11 +7,13 @@ use std::sync::Arc;
 use jsonrpsee::core::ClientError;
 use tokio::task::JoinHandle;
 use tt_client::connect::{Client, Rpc, Settings};
-use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
-use tt_proto::room::{Joined, RoomState};
-use tt_proto::turn::{Reason, Wait, WaitStatus};
+use tt_proto::requests::{
+    AddNote, GetRoomEvents, GetRoomState, Heartbeat, JoinPath, Joined, PassStick, ReleaseStick, RoomState,
+    TakeoverStick, Wait, WaitForTurn,
+};
+use tt_proto::turn::{Reason, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
 use tt_tests::{Cast, Home, InProcess};
 use ttd::clock::Clock;
@@ -57,7 +59,7 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) async fn join(settings: Settings, path: &str) -> Arc<Self> {
         let client = Client::connect(settings).await.unwrap();
-        let joined = client.rpc().join_path(path.to_owned(), None, None, None).await.unwrap();
+        let joined = client.rpc().call(JoinPath { context_path: path.to_owned(), ..Default::default() }).await.unwrap();
         Arc::new(Self { client, id: joined.agent_id.clone(), room: joined.room_id.clone(), joined })
     }
 
@@ -67,12 +69,23 @@ impl Member {
 
     /// A wait of up to a minute.
     pub(crate) async fn wait(&self) -> Wait {
-        self.rpc().wait_for_turn(self.room.clone(), Some(60_000), None, None, None).await.unwrap()
+        self.rpc()
+            .call(WaitForTurn { room_id: self.room.clone(), max_wait_ms: Some(60_000), ..Default::default() })
+            .await
+            .unwrap()
     }
 
     /// One try, even when alone.
     pub(crate) async fn try_it(&self) -> Wait {
-        self.rpc().wait_for_turn(self.room.clone(), Some(0), None, Some(true), None).await.unwrap()
+        self.rpc()
+            .call(WaitForTurn {
+                room_id: self.room.clone(),
+                max_wait_ms: Some(0),
+                claim: Some(true),
+                ..Default::default()
+            })
+            .await
+            .unwrap()
     }
 
     /// Takes an idle room.
@@ -99,38 +112,72 @@ impl Member {
     }
 
     pub(crate) async fn state(&self) -> RoomState {
-        self.rpc().get_room_state(self.room.clone()).await.unwrap()
+        self.rpc().call(GetRoomState { room_id: self.room.clone() }).await.unwrap()
     }
 
     pub(crate) async fn release(&self, turn: &Turn, status: &str) {
         let (lease, id) = (turn.lease.clone(), turn.id);
-        self.rpc().release_stick(self.room.clone(), lease, id, handoff(status), None).await.unwrap();
+        self.rpc()
+            .call(ReleaseStick {
+                room_id: self.room.clone(),
+                lease_id: lease,
+                expected_turn_id: id,
+                handoff: handoff(status),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn pass(&self, turn: &Turn, to: &Member, status: &str) {
         let (lease, id) = (turn.lease.clone(), turn.id);
-        self.rpc().pass_stick(self.room.clone(), lease, id, to.id.clone(), handoff(status), None).await.unwrap();
+        self.rpc()
+            .call(PassStick {
+                room_id: self.room.clone(),
+                lease_id: lease,
+                expected_turn_id: id,
+                to_agent_id: to.id.clone(),
+                handoff: handoff(status),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
     }
 
     /// Takes over, or is refused.
-    pub(crate) async fn take(&self, turn: i64) -> Result<tt_proto::turn::TakenOver, ErrorCode> {
-        let taken = self.rpc().takeover_stick(self.room.clone(), turn, "stuck".into(), None, None).await;
+    pub(crate) async fn take(&self, turn: i64) -> Result<tt_proto::requests::TakenOver, ErrorCode> {
+        let taken = self
+            .rpc()
+            .call(TakeoverStick {
+                room_id: self.room.clone(),
+                expected_turn_id: turn,
+                reason: "stuck".into(),
+                ..Default::default()
+            })
+            .await;
         match taken {
             Ok(taken) => Ok(taken),
             refusal => Err(code(refusal)),
         }
     }
 
-    pub(crate) async fn beat(&self, turn: &Turn) -> Result<tt_proto::turn::Heartbeat, ClientError> {
-        self.rpc().heartbeat(self.room.clone(), turn.lease.clone(), turn.id).await
+    pub(crate) async fn beat(&self, turn: &Turn) -> Result<tt_proto::requests::HeartbeatAnswer, ClientError> {
+        self.rpc()
+            .call(Heartbeat { room_id: self.room.clone(), lease_id: turn.lease.clone(), expected_turn_id: turn.id })
+            .await
     }
 
     pub(crate) async fn note(&self, body: &str) -> Result<tt_proto::note::NoteAdded, ClientError> {
-        self.rpc().add_note(self.room.clone(), body.to_owned(), None, None).await
+        self.rpc().call(AddNote { room_id: self.room.clone(), body: body.to_owned(), ..Default::default() }).await
     }
 
     pub(crate) async fn log(&self) -> Vec<Event> {
-        let all = self.rpc().get_room_events(self.room.clone(), None, Some(1000), None, None, Some("any".into()));
+        let all = self.rpc().call(GetRoomEvents {
+            room_id: self.room.clone(),
+            limit: Some(1000),
+            target_agent_id: Some("any".into()),
+            ..Default::default()
+        });
         all.await.unwrap().events
     }
 

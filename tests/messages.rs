@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tt_proto::ErrorCode;
-use tt_proto::api::MessageApiClient;
+use tt_proto::requests::{ListInbox, SendMessage, TakeMessages};
 use tt_tests::{Home, InProcess, Member, Running, Wire, block_on, home, run};
 
 fn bodies(home: &Home, agent: &str) -> Vec<String> {
@@ -65,7 +65,7 @@ fn a_room_that_one_has_left_is_no_room_to_look_into() {
     block_on(async {
         let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
         a.say(Some("b"), "unread").await;
-        let waiting = async |b: &mut Member| b.call(async |rpc, _| rpc.list_inbox().await).await.rooms.len();
+        let waiting = async |b: &mut Member| b.call(|_| ListInbox {}).await.rooms.len();
         assert_eq!(waiting(&mut b).await, 1);
         run::finish(&mut home.tt_as("b", &["leave"])).ok();
         assert_eq!(waiting(&mut b).await, 0, "nobody would hand it over");
@@ -164,10 +164,17 @@ fn hints_recipients_and_membership_are_checked_over_the_wire() {
         let mut a = Member::join(&home, "a").await;
         let b = Member::join(&home, "b").await;
         let mut code = async |body: &str, to_agent: Option<&str>, to: Option<&str>, hint: Option<&str>| {
-            let call = async |rpc: &_, room| {
+            let call = |room_id| {
                 let owned = |text: Option<&str>| text.map(str::to_owned);
                 let to_agent = to_agent.map(tt_proto::AgentId::trusted);
-                MessageApiClient::send_message(rpc, room, body.to_owned(), to_agent, owned(to), owned(hint), None).await
+                SendMessage {
+                    room_id,
+                    body: body.to_owned(),
+                    to_agent_id: to_agent,
+                    to: owned(to),
+                    delivery_hint: owned(hint),
+                    ..Default::default()
+                }
             };
             a.try_call(call).await.map(|sent| sent.recipients.len()).map_err(|e| e.code)
         };
@@ -180,16 +187,11 @@ fn hints_recipients_and_membership_are_checked_over_the_wire() {
         assert_eq!(code("", None, None, None).await, Err(ErrorCode::InvalidBody));
         let mut stranger = tt_client::connect::Client::connect(home.settings_of("stranger")).await.unwrap();
         let room = b.room_id.clone();
-        let call =
-            async |rpc: &_| MessageApiClient::send_message(rpc, room.clone(), "x".into(), None, None, None, None).await;
+        let call = SendMessage { room_id: room.clone(), body: "x".into(), ..Default::default() };
         assert_eq!(stranger.call(call).await.unwrap_err().code, ErrorCode::UnknownMember);
-        let take = async |rpc: &_| {
-            MessageApiClient::take_messages(rpc, room.clone(), "recv".into(), None, None, None, None).await
-        };
+        let take = TakeMessages { room_id: room.clone(), surface: "recv".into(), ..Default::default() };
         assert_eq!(stranger.call(take).await.unwrap_err().code, ErrorCode::UnknownMember);
-        let nowhere = async |rpc: &_| {
-            MessageApiClient::send_message(rpc, "no-room".into(), "x".into(), None, None, None, None).await
-        };
+        let nowhere = SendMessage { room_id: "no-room".into(), body: "x".into(), ..Default::default() };
         assert_eq!(stranger.call(nowhere).await.unwrap_err().code, ErrorCode::RoomNotFound);
     });
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::{Event, EventType, MemberJoined, NoteRef};
 use tt_proto::filter::OneOrMany;
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::MessageSent;
+use tt_proto::requests::{
+    AddNote, KickMember, PassStick, ReleaseStick, ResolveNote, TakeoverStick, WaitForEvents, WaitForTurn,
+};
 use tt_tests::{InProcess, Member, block_on, home};
 
 const PAGE: &str = include_str!("../docs/event-payloads.md");
@@ -95,33 +97,65 @@ fn what_a_daemon_writes_is_what_the_page_says() {
         let mut b = Member::join(&home, "b").await;
         a.say(None, "to everyone").await;
         a.say(Some("b"), "to one").await;
-        let note = a.call(async |rpc, room| rpc.add_note(room, "remember".into(), None, None).await).await;
-        b.call(async |rpc, room| rpc.resolve_note(room, note.note_id.clone(), None).await).await;
+        let note = a.call(|room_id| AddNote { room_id, body: "remember".into(), ..Default::default() }).await;
+        b.call(|room_id| ResolveNote { room_id, note_id: note.note_id.clone(), ..Default::default() }).await;
         let handoff = || RawJson::of(&Handoff::template()).unwrap();
         let wait = async |member: &mut Member| {
-            member.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), None, Some(true), None).await).await
+            member
+                .call(|room_id| WaitForTurn { room_id, max_wait_ms: Some(0), claim: Some(true), ..Default::default() })
+                .await
         };
         let turn = wait(&mut a).await;
         let lease = turn.lease_id.clone().unwrap();
-        a.call(async |rpc, room| rpc.release_stick(room, lease.clone(), turn.turn_id, handoff(), None).await).await;
+        a.call(|room_id| ReleaseStick {
+            room_id,
+            lease_id: lease.clone(),
+            expected_turn_id: turn.turn_id,
+            handoff: handoff(),
+            ..Default::default()
+        })
+        .await;
         let turn = wait(&mut b).await;
         let lease = turn.lease_id.clone().unwrap();
         let to = a.agent_id.clone();
-        b.call(async |rpc, room| rpc.pass_stick(room, lease.clone(), turn.turn_id, to.clone(), handoff(), None).await)
-            .await;
-        let expired = async |rpc: &_, room| {
+        b.call(|room_id| PassStick {
+            room_id,
+            lease_id: lease.clone(),
+            expected_turn_id: turn.turn_id,
+            to_agent_id: to.clone(),
+            handoff: handoff(),
+            ..Default::default()
+        })
+        .await;
+        let expired = |room_id| {
             let types = Some(OneOrMany::One("reservation_expired".into()));
-            EventApiClient::wait_for_events(rpc, room, Some(0), None, types, None, Some("any".into()), None).await
+            WaitForEvents {
+                room_id,
+                after_event_seq: Some(0),
+                event_type: types,
+                target_agent_id: Some("any".into()),
+                ..Default::default()
+            }
         };
         let turn_id = turn.turn_id;
         assert_eq!(b.call(expired).await.events.len(), 1);
-        b.call(async |rpc, room| {
-            rpc.takeover_stick(room, turn_id, "it does not answer".into(), Some(true), None).await
+        b.call(|room_id| TakeoverStick {
+            room_id,
+            expected_turn_id: turn_id,
+            reason: "it does not answer".into(),
+            operator_override: Some(true),
+            ..Default::default()
         })
         .await;
         let target = a.agent_id.clone();
-        b.call(async |rpc, room| rpc.kick_member(room, target.clone(), Some(true), Some("gone".into()), None).await)
-            .await;
+        b.call(|room_id| KickMember {
+            room_id,
+            target_agent_id: target.clone(),
+            force: Some(true),
+            reason: Some("gone".into()),
+            ..Default::default()
+        })
+        .await;
         Member::join(&home, "a").await;
         b.log(0).await
     });

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tt_client::connect::Settings;
+use tt_proto::requests::TakeMessages;
 use tt_tests::{Finished, Home, InProcess, LIMIT, Lines, Member, Running, block_on, home, process, run};
 
 /// Long enough for fifty of them to fill any pipe.
@@ -261,17 +262,12 @@ fn nothing_to_replay_at_all_skips_everything_and_goes_on() {
     block_on(async {
         let mut reader = Member::join(&home, "reader").await;
         let taken = reader
-            .call(async |rpc, room| {
-                tt_proto::api::MessageApiClient::take_messages(
-                    rpc,
-                    room,
-                    "recv".into(),
-                    None,
-                    Some(0),
-                    None,
-                    Some(60_000),
-                )
-                .await
+            .call(|room_id| TakeMessages {
+                room_id,
+                surface: "recv".into(),
+                max_replay: Some(0),
+                max_wait_ms: Some(60_000),
+                ..Default::default()
             })
             .await;
         assert_eq!(taken.skipped.unwrap().from_seq, seqs[0]);

@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tt_client::connect::Client;
-use tt_proto::api::{DaemonApiClient, MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
-use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
+use tt_proto::requests::{
+    AddNote, Departure, GetRoomState, Heartbeat, Hello, JoinPath, Joined, KickMember, LeaveRoom, ListNotes, ListRooms,
+    ReleaseStick, RoomState, SendMessage, SetRoomPolicy, TakeoverStick, WaitForTurn,
+};
+use tt_proto::room::{DerivedState, Liveness, MemberStatus};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{AgentId, ErrorCode, WallTime};
 use tt_tests::{Home, LIMIT, Wire, block_on, home, run};
@@ -40,7 +43,14 @@ fn touch(path: PathBuf) {
 /// Joins by a path, as `a`.
 async fn join(scene: &Scene, path: &Path, force_new: bool) -> Result<Joined, tt_proto::Error> {
     let client = Client::connect(scene.settings("a")).await.unwrap();
-    let joined = client.rpc().join_path(path.to_str().unwrap().to_owned(), Some(force_new), None, None).await;
+    let joined = client
+        .rpc()
+        .call(JoinPath {
+            context_path: path.to_str().unwrap().to_owned(),
+            force_new: Some(force_new),
+            ..Default::default()
+        })
+        .await;
     match joined {
         Ok(joined) => Ok(joined),
         refusal => Err(refused(refusal)),
@@ -69,19 +79,19 @@ fn here_is_the_room_the_greeting_named_and_nothing_else() {
         };
         let found = Client::connect(at(Some(&inside))).await.unwrap();
         assert_eq!(found.welcome().room_id.as_ref(), Some(&joined.room_id));
-        assert_eq!(found.rpc().get_room_state(here()).await.unwrap().room.room_id, joined.room_id);
+        assert_eq!(found.rpc().call(GetRoomState { room_id: here() }).await.unwrap().room.room_id, joined.room_id);
         let lost = Client::connect(at(Some(&outside))).await.unwrap();
-        assert_eq!(refused(lost.rpc().get_room_state(here()).await).code, ErrorCode::RoomNotFound);
+        assert_eq!(refused(lost.rpc().call(GetRoomState { room_id: here() }).await).code, ErrorCode::RoomNotFound);
         let silent = Client::connect(at(None)).await.unwrap();
-        assert_eq!(refused(silent.rpc().get_room_state(here()).await).code, ErrorCode::InvalidInput);
+        assert_eq!(refused(silent.rpc().call(GetRoomState { room_id: here() }).await).code, ErrorCode::InvalidInput);
         // Whoever says hello again, from elsewhere, is told and is then there.
         let second = join(&scene, &outside, true).await.unwrap();
         let mut hello = serde_json::json!({"protocol": tt_proto::PROTOCOL, "version": tt_proto::VERSION});
         hello["signals"] = serde_json::to_value(&scene.settings("a").signals).unwrap();
         hello["context_path"] = outside.to_str().unwrap().into();
-        let welcome = found.rpc().hello(serde_json::from_value(hello).unwrap()).await.unwrap();
+        let welcome = found.rpc().call(Hello { hello: serde_json::from_value(hello).unwrap() }).await.unwrap();
         assert_eq!(welcome.room_id.as_ref(), Some(&second.room_id));
-        assert_eq!(found.rpc().get_room_state(here()).await.unwrap().room.room_id, second.room_id);
+        assert_eq!(found.rpc().call(GetRoomState { room_id: here() }).await.unwrap().room.room_id, second.room_id);
     });
 }
 
@@ -240,11 +250,21 @@ fn odd_paths_are_resolved_or_refused() {
         let mut nowhere = scene.settings("a");
         nowhere.cwd = None;
         let client = Client::connect(nowhere).await.unwrap();
-        assert_eq!(code(client.rpc().join_path("work".into(), None, None, None).await), ErrorCode::InvalidInput);
-        let rooms = client.rpc().list_rooms(None).await.unwrap().rooms;
+        assert_eq!(
+            code(client.rpc().call(JoinPath { context_path: "work".into(), ..Default::default() }).await),
+            ErrorCode::InvalidInput
+        );
+        let rooms = client.rpc().call(ListRooms::default()).await.unwrap().rooms;
         assert_eq!(rooms.len(), 1, "a refusal makes no room");
         for name in ["", " ", "two\nlines", &"n".repeat(65)] {
-            let named = client.rpc().join_path(work.to_str().unwrap().into(), None, Some(name.to_owned()), None).await;
+            let named = client
+                .rpc()
+                .call(JoinPath {
+                    context_path: work.to_str().unwrap().into(),
+                    display_name: Some(name.to_owned()),
+                    ..Default::default()
+                })
+                .await;
             assert_eq!(code(named), ErrorCode::InvalidInput, "{name:?}");
         }
     });
@@ -277,7 +297,8 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         scene.kill("a");
         scene.kill("b");
         let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
-        let derived = async || watcher.rpc().get_room_state(a.room.clone()).await.unwrap().room.derived_state;
+        let derived =
+            async || watcher.rpc().call(GetRoomState { room_id: a.room.clone() }).await.unwrap().room.derived_state;
         while derived().await != Some(DerivedState::Dormant) {}
         let (room, seq) = (a.room.clone(), a.log().await.len());
         drop((a, b, watcher));
@@ -287,7 +308,7 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         let wait = c.try_it().await;
         assert_eq!((told(&wait).as_str(), wait.turn_id), ("your_turn open_claim", 2));
         assert_eq!(wait.handoff, Some(handoff("half done")));
-        let notes = c.rpc().list_notes(room, None, None, None).await.unwrap().notes;
+        let notes = c.rpc().call(ListNotes { room_id: room, ..Default::default() }).await.unwrap().notes;
         assert_eq!(notes[0].body, "remember");
         assert_eq!(c.log().await.len(), seq + 2, "joined and claimed, and nothing lost");
     });
@@ -304,7 +325,14 @@ fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
         let ghost = state.members.iter().find(|m| m.agent_id == a.id).unwrap();
         assert_eq!(ghost.liveness, Liveness::Gone);
         assert_eq!(b.history().await.last().unwrap(), "member_left process_exited");
-        let kick = || b.rpc().kick_member(b.room.clone(), a.id.clone(), None, Some("ghost".into()), None);
+        let kick = || {
+            b.rpc().call(KickMember {
+                room_id: b.room.clone(),
+                target_agent_id: a.id.clone(),
+                reason: Some("ghost".into()),
+                ..Default::default()
+            })
+        };
         scene.advance(10 * MINUTE - 5);
         assert_eq!(code(kick().await), ErrorCode::TargetActive);
         scene.advance(5);
@@ -333,10 +361,16 @@ fn a_member_that_counted_as_gone_returns_by_any_call_and_keeps_its_stick() {
         let mut elsewhere = scene.settings("a");
         elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
         let anew = Client::connect(elsewhere).await.unwrap();
-        let stale = anew.rpc().heartbeat(a.room.clone(), turn.lease.clone(), 7).await;
+        let stale = anew
+            .rpc()
+            .call(Heartbeat { room_id: a.room.clone(), lease_id: turn.lease.clone(), expected_turn_id: 7 })
+            .await;
         assert_eq!(code(stale), ErrorCode::TurnMismatch);
         assert!(is(&b.state().await, "a", MemberStatus::Gone), "what is refused changes nothing");
-        anew.rpc().heartbeat(a.room.clone(), turn.lease.clone(), turn.id).await.unwrap();
+        anew.rpc()
+            .call(Heartbeat { room_id: a.room.clone(), lease_id: turn.lease.clone(), expected_turn_id: turn.id })
+            .await
+            .unwrap();
         let state = b.state().await;
         assert!(is(&state, "a", MemberStatus::Active) && !state.takeover.available);
         assert_eq!(b.history().await.last().unwrap(), "member_joined returned");
@@ -370,7 +404,8 @@ fn a_new_daemon_lets_members_expire_that_no_process_stands_for() {
         scene.restart();
         let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         scene.advance(4 * HOUR + MINUTE);
-        while !is(&watcher.rpc().get_room_state(room.clone()).await.unwrap(), "a", MemberStatus::Gone) {}
+        while !is(&watcher.rpc().call(GetRoomState { room_id: room.clone() }).await.unwrap(), "a", MemberStatus::Gone) {
+        }
     });
 }
 
@@ -383,11 +418,15 @@ fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
         scene.advance(4 * HOUR);
         assert_eq!(told(&b.wait().await), "takeover_available owner_timeout");
         let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
-        assert!(is(&watcher.rpc().get_room_state(b.room.clone()).await.unwrap(), "b", MemberStatus::Active));
+        assert!(is(
+            &watcher.rpc().call(GetRoomState { room_id: b.room.clone() }).await.unwrap(),
+            "b",
+            MemberStatus::Active
+        ));
         scene.advance(4 * HOUR);
         // Looking is no sign of life from b, and makes no deadline come up that was not set.
         loop {
-            let state = watcher.rpc().get_room_state(b.room.clone()).await.unwrap();
+            let state = watcher.rpc().call(GetRoomState { room_id: b.room.clone() }).await.unwrap();
             if is(&state, "b", MemberStatus::Gone) {
                 break;
             }
@@ -405,7 +444,11 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         Member::join(scene.settings("l"), lived_in.to_str().unwrap()).await;
         let longer =
             PolicyOverrides { idle_room_ttl: Some(Duration::from_secs(30 * DAY)), ..PolicyOverrides::default() };
-        other.rpc().set_room_policy(other.room.clone(), longer, None).await.unwrap();
+        other
+            .rpc()
+            .call(SetRoomPolicy { room_id: other.room.clone(), policy: longer, ..Default::default() })
+            .await
+            .unwrap();
         scene.kill("a");
         a.until(|state| is(state, "a", MemberStatus::Gone)).await;
         drop((a, other));
@@ -413,11 +456,11 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         scene.advance(8 * DAY);
         // Any sign of life makes the daemon look around.
         let b = Member::join(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
-        let paths = |rooms: tt_proto::room::Rooms| -> Vec<PathBuf> {
+        let paths = |rooms: tt_proto::requests::RoomList| -> Vec<PathBuf> {
             rooms.rooms.into_iter().map(|room| room.canonical_path.into()).collect()
         };
         loop {
-            let rooms = paths(b.rpc().list_rooms(None).await.unwrap());
+            let rooms = paths(b.rpc().call(ListRooms::default()).await.unwrap());
             assert!(rooms.contains(&kept) && rooms.contains(&lived_in), "{rooms:?}");
             if !rooms.contains(&scene.dir) {
                 break;
@@ -439,13 +482,32 @@ fn a_closed_room_is_readable_and_takes_nothing_more() {
         let a = Client::connect(scene.settings("a")).await.unwrap();
         let rpc = a.rpc();
         let path = scene.dir.to_str().unwrap().to_owned();
-        assert_eq!(code(rpc.join_path(path, None, None, None).await), ErrorCode::RoomClosed);
-        assert_eq!(code(rpc.add_note(room.clone(), "n".into(), None, None).await), ErrorCode::RoomClosed);
-        let take = rpc.takeover_stick(room.clone(), 0, "why".into(), Some(true), None).await;
+        assert_eq!(code(rpc.call(JoinPath { context_path: path, ..Default::default() }).await), ErrorCode::RoomClosed);
+        assert_eq!(
+            code(rpc.call(AddNote { room_id: room.clone(), body: "n".into(), ..Default::default() }).await),
+            ErrorCode::RoomClosed
+        );
+        let take = rpc
+            .call(TakeoverStick {
+                room_id: room.clone(),
+                expected_turn_id: 0,
+                reason: "why".into(),
+                operator_override: Some(true),
+                ..Default::default()
+            })
+            .await;
         assert_eq!(code(take), ErrorCode::RoomClosed);
-        let wait = rpc.wait_for_turn(room.clone(), Some(60_000), None, Some(true), None).await.unwrap();
+        let wait = rpc
+            .call(WaitForTurn {
+                room_id: room.clone(),
+                max_wait_ms: Some(60_000),
+                claim: Some(true),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
         assert_eq!(wait.status, WaitStatus::Closed);
-        assert_eq!(rpc.get_room_state(room).await.unwrap().members.len(), 1);
+        assert_eq!(rpc.call(GetRoomState { room_id: room }).await.unwrap().members.len(), 1);
     });
 }
 
@@ -473,7 +535,12 @@ fn a_room_of_0_1_whose_holder_is_dead_opens_and_can_be_taken_over() {
             let taken = a.take(7).await.unwrap();
             assert_eq!((taken.turn_id, taken.reason), (8, reason), "{host}");
             assert_eq!(taken.revoked_agent_id, Some(AgentId::trusted("claude:11aa22bb")));
-            let notes = a.rpc().list_notes(a.room.clone(), None, Some(true), None).await.unwrap().notes;
+            let notes = a
+                .rpc()
+                .call(ListNotes { room_id: a.room.clone(), include_resolved: Some(true), ..Default::default() })
+                .await
+                .unwrap()
+                .notes;
             assert_eq!((notes.len(), notes[0].body.as_str()), (2, "the cart rounds twice"));
             // A handoff nobody received is still for the next claimant.
             let blog = Member::join(scene.settings("b"), scene.home.path().join("blog").to_str().unwrap()).await;
@@ -516,7 +583,7 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
         assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
         let set = |claim, lease| {
             let policy = PolicyOverrides { claim_ttl: claim, owner_lease_ttl: lease, ..PolicyOverrides::default() };
-            a.rpc().set_room_policy(a.room.clone(), policy, None)
+            a.rpc().call(SetRoomPolicy { room_id: a.room.clone(), policy, ..Default::default() })
         };
         set(Some(minutes(7)), None).await.unwrap();
         // Longer than any calendar: it must break nothing.
@@ -548,9 +615,26 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
         // On one daemon, and on the next, and on the one after that.
         for round in 0..4 {
             let (rpc, room) = (a.rpc(), a.room.clone());
-            let note = rpc.add_note(room.clone(), "once".into(), None, key("note")).await.unwrap();
+            let note = rpc
+                .call(AddNote {
+                    room_id: room.clone(),
+                    body: "once".into(),
+                    idempotency_key: key("note"),
+                    ..Default::default()
+                })
+                .await
+                .unwrap();
             let (lease, words) = (turn.lease.clone(), handoff("once"));
-            let released = rpc.release_stick(room.clone(), lease, turn.id, words, key("release")).await.unwrap();
+            let released = rpc
+                .call(ReleaseStick {
+                    room_id: room.clone(),
+                    lease_id: lease,
+                    expected_turn_id: turn.id,
+                    handoff: words,
+                    idempotency_key: key("release"),
+                })
+                .await
+                .unwrap();
             answers.push((note, released));
             if round % 2 == 1 {
                 home.kill_daemon();
@@ -561,18 +645,47 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
         assert_eq!((a.count(EventType::NoteAdded).await, a.count(EventType::Release).await), (1, 1));
         // A key is its agent's own, and a refusal is not kept.
         let b = Member::join(settings(&home, "b"), path).await;
-        let other = b.rpc().add_note(b.room.clone(), "mine".into(), None, key("note")).await.unwrap();
+        let other = b
+            .rpc()
+            .call(AddNote {
+                room_id: b.room.clone(),
+                body: "mine".into(),
+                idempotency_key: key("note"),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
         assert_ne!(other.note_id, answers[0].0.note_id);
         assert_eq!(
-            code(b.rpc().add_note(b.room.clone(), " ".into(), None, key("second")).await),
+            code(
+                b.rpc()
+                    .call(AddNote {
+                        room_id: b.room.clone(),
+                        body: " ".into(),
+                        idempotency_key: key("second"),
+                        ..Default::default()
+                    })
+                    .await
+            ),
             ErrorCode::InvalidBody
         );
-        b.rpc().add_note(b.room.clone(), "better".into(), None, key("second")).await.unwrap();
+        b.rpc()
+            .call(AddNote {
+                room_id: b.room.clone(),
+                body: "better".into(),
+                idempotency_key: key("second"),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
         // What took the room away is answered though the room is gone.
-        a.rpc().leave_room(a.room.clone(), key("leave")).await.unwrap();
-        let last = b.rpc().leave_room(b.room.clone(), key("leave")).await.unwrap();
+        a.rpc().call(LeaveRoom { room_id: a.room.clone(), idempotency_key: key("leave") }).await.unwrap();
+        let last = b.rpc().call(LeaveRoom { room_id: b.room.clone(), idempotency_key: key("leave") }).await.unwrap();
         assert_eq!(last.status, Departure::RoomDeleted);
-        assert_eq!(b.rpc().leave_room(b.room.clone(), key("leave")).await.unwrap(), last);
+        assert_eq!(
+            b.rpc().call(LeaveRoom { room_id: b.room.clone(), idempotency_key: key("leave") }).await.unwrap(),
+            last
+        );
     });
 }
 
@@ -650,7 +763,13 @@ fn what_another_program_writes_into_the_database_is_seen_by_the_next_command() {
         let scene = Scene::new(home!());
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         let say = async |to: &str| {
-            MessageApiClient::send_message(a.rpc(), a.room.clone(), "hi".into(), None, Some(to.into()), None, None)
+            a.rpc()
+                .call(SendMessage {
+                    room_id: a.room.clone(),
+                    body: "hi".into(),
+                    to: Some(to.into()),
+                    ..Default::default()
+                })
                 .await
         };
         assert_eq!(code(say("bertha").await), ErrorCode::UnknownRecipient);

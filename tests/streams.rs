@@ -11,11 +11,12 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tt_client::connect::Client;
 use tt_proto::WallTime;
-use tt_proto::api::{EventApiClient, MessageApiClient, StickApiClient};
-use tt_proto::event::{Event, EventItem, EventType};
+use tt_proto::event::{Event, EventType};
 use tt_proto::filter::OneOrMany;
-use tt_proto::message::Sent;
-use tt_proto::room::RoomState;
+use tt_proto::requests::{
+    ConfirmMessages, EventItem, GetRoomEvents, RoomState, SendMessage, Sent, SubscribeEvents, WaitForEvents,
+    WaitForTurn,
+};
 use tt_tests::home::send;
 use tt_tests::member::fresh_key;
 use tt_tests::{Home, InProcess, LIMIT, Lines, Member, Running, Wire, block_on, home, process, run};
@@ -62,10 +63,13 @@ impl Stream {
         let mut member = Member::join(home, agent).await;
         loop {
             let cursor = self.cursor;
-            let subscribe = async |rpc: &_, room| {
-                EventApiClient::subscribe_events(rpc, room, Some(cursor), None, None, Some("any".into())).await
+            let subscribe = |room_id| SubscribeEvents {
+                room_id,
+                after_event_seq: Some(cursor),
+                target_agent_id: Some("any".into()),
+                ..Default::default()
             };
-            let mut items = member.call(subscribe).await;
+            let mut items = member.subscribe(subscribe).await;
             let mut last_seq = cursor;
             let mut taken = 0;
             while let Some(Ok(item)) = items.next().await {
@@ -282,9 +286,8 @@ fn a_key_means_one_message_across_a_kill() {
     block_on(async {
         let mut member = Member::join(&home, "a").await;
         let key = fresh_key();
-        let say = async |rpc: &_, room| {
-            MessageApiClient::send_message(rpc, room, "once".into(), None, None, None, key.clone()).await
-        };
+        let say =
+            |room_id| SendMessage { room_id, body: "once".into(), idempotency_key: key.clone(), ..Default::default() };
         let first = member.call(say).await;
         home.kill_daemon();
         assert_eq!(member.call(say).await, first);
@@ -307,8 +310,12 @@ fn looking_on_changes_nothing() {
     block_on(async {
         let mut holder = Member::join(&home, "holder").await;
         let mut looker = Member::join(&home, "looker").await;
-        holder.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), None, Some(true), None).await).await;
-        looker.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), Some(true), None, None).await).await;
+        holder
+            .call(|room_id| WaitForTurn { room_id, max_wait_ms: Some(0), claim: Some(true), ..Default::default() })
+            .await;
+        looker
+            .call(|room_id| WaitForTurn { room_id, max_wait_ms: Some(0), park: Some(true), ..Default::default() })
+            .await;
         for member in [&mut looker, &mut holder] {
             member.say(Some("looker"), "unread").await;
             member.say(Some("holder"), "unread").await;
@@ -323,16 +330,23 @@ fn looking_on_changes_nothing() {
             for member in [&mut client, if agent == "holder" { &mut holder.client } else { &mut looker.client }] {
                 let room = || witness.room_id.clone();
                 let types = || Some(OneOrMany::One("message_sent".into()));
-                member.call(async |rpc| rpc.get_room_events(room(), None, None, None, None, None).await).await.unwrap();
-                let wait = async |rpc: &_, after, ms| {
-                    EventApiClient::wait_for_events(rpc, room(), after, None, types(), None, None, ms).await
+                member.call(GetRoomEvents { room_id: room(), ..Default::default() }).await.unwrap();
+                let wait = |after_event_seq, max_wait_ms| WaitForEvents {
+                    room_id: room(),
+                    after_event_seq,
+                    event_type: types(),
+                    max_wait_ms,
+                    ..Default::default()
                 };
-                assert!(!member.call(async |rpc| wait(rpc, Some(0), None).await).await.unwrap().events.is_empty());
-                assert!(member.call(async |rpc| wait(rpc, None, Some(1)).await).await.unwrap().events.is_empty());
-                let subscribe = async |rpc: &_| {
-                    EventApiClient::subscribe_events(rpc, room(), Some(0), None, None, Some("any".into())).await
+                assert!(!member.call(wait(Some(0), None)).await.unwrap().events.is_empty());
+                assert!(member.call(wait(None, Some(1))).await.unwrap().events.is_empty());
+                let subscribe = SubscribeEvents {
+                    room_id: room(),
+                    after_event_seq: Some(0),
+                    target_agent_id: Some("any".into()),
+                    ..Default::default()
                 };
-                let mut items = member.call(subscribe).await.unwrap();
+                let mut items = member.subscribe(subscribe).await.unwrap();
                 assert!(items.next().await.unwrap().unwrap().event.is_some());
             }
         }
@@ -400,8 +414,13 @@ fn the_filters_mean_the_same_in_pages_waits_and_subscriptions() {
             let target_id = || Some(target.to_owned());
             let context = format!("{types:?} {target} {:?} after {after} limit {limit:?}", from());
             let page = me
-                .call(async |rpc, room| {
-                    rpc.get_room_events(room, Some(after), limit, event_type(), from(), target_id()).await
+                .call(|room_id| GetRoomEvents {
+                    room_id,
+                    after_event_seq: Some(after),
+                    limit,
+                    event_type: event_type(),
+                    from_agent_id: from(),
+                    target_agent_id: target_id(),
                 })
                 .await;
             assert_eq!(
@@ -409,27 +428,27 @@ fn the_filters_mean_the_same_in_pages_waits_and_subscriptions() {
                 (expected.clone(), cursor),
                 "{context}"
             );
-            let wait = async |rpc: &_, room| {
-                EventApiClient::wait_for_events(
-                    rpc,
-                    room,
-                    Some(after),
-                    limit,
-                    event_type(),
-                    from(),
-                    target_id(),
-                    Some(0),
-                )
-                .await
+            let wait = |room_id| WaitForEvents {
+                room_id,
+                after_event_seq: Some(after),
+                limit,
+                event_type: event_type(),
+                from_agent_id: from(),
+                target_agent_id: target_id(),
+                max_wait_ms: Some(0),
             };
             assert_eq!(me.call(wait).await, page, "{context}");
             if all.is_empty() {
                 continue;
             }
-            let subscribe = async |rpc: &_, room| {
-                EventApiClient::subscribe_events(rpc, room, Some(after), event_type(), from(), target_id()).await
+            let subscribe = |room_id| SubscribeEvents {
+                room_id,
+                after_event_seq: Some(after),
+                event_type: event_type(),
+                from_agent_id: from(),
+                target_agent_id: target_id(),
             };
-            let mut items = me.call(subscribe).await;
+            let mut items = me.subscribe(subscribe).await;
             for expected in all {
                 let item = items.next().await.unwrap().unwrap();
                 assert_eq!(
@@ -509,18 +528,14 @@ fn a_page_of_the_longest_events_fits_into_an_answer() {
     block_on(async {
         let mut member = Member::join(&home, "a").await;
         assert_eq!(member.log(0).await.iter().filter(|event| event.handoff.is_some()).count(), 40);
-        let subscribe = async |rpc: &_, room| {
-            EventApiClient::subscribe_events(
-                rpc,
-                room,
-                Some(0),
-                Some(OneOrMany::One("release".into())),
-                None,
-                Some("any".into()),
-            )
-            .await
+        let subscribe = |room_id| SubscribeEvents {
+            room_id,
+            after_event_seq: Some(0),
+            event_type: Some(OneOrMany::One("release".into())),
+            target_agent_id: Some("any".into()),
+            ..Default::default()
         };
-        let mut items = member.call(subscribe).await;
+        let mut items = member.subscribe(subscribe).await;
         for _ in 0..40 {
             assert!(items.next().await.unwrap().unwrap().event.is_some());
         }
@@ -567,9 +582,7 @@ fn a_follower_outlives_a_restart_though_its_directory_is_gone() {
     send(home.daemon().unwrap(), Signal::SIGKILL);
     block_on(async {
         let mut a = Member::join(&home, "a").await;
-        let say = async |rpc: &_, _| {
-            MessageApiClient::send_message(rpc, room.clone(), "still here".into(), None, None, None, None).await
-        };
+        let say = |_| SendMessage { room_id: room.clone(), body: "still here".into(), ..Default::default() };
         a.call(say).await;
     });
     let shown = std::iter::from_fn(|| Some(lines.json())).find(|line| line["event_type"] == "message_sent").unwrap();
@@ -596,9 +609,11 @@ fn two_surfaces_that_race_never_show_the_same_message() {
                         let taken: Vec<i64> =
                             surface.take(0).await.events.iter().map(|event| event.event_seq).collect();
                         shown.lock().unwrap().extend(taken.iter().copied());
-                        let confirm = async |rpc: &_, room| {
-                            MessageApiClient::confirm_messages(rpc, room, "recv".into(), taken.clone(), None, None)
-                                .await
+                        let confirm = |room_id| ConfirmMessages {
+                            room_id,
+                            surface: "recv".into(),
+                            event_seqs: taken.clone(),
+                            ..Default::default()
                         };
                         let confirmed = surface.call(confirm).await.confirmed;
                         assert_eq!(confirmed, taken.len(), "somebody else had shown one of {taken:?} before");

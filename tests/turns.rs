@@ -16,12 +16,15 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
-use tt_proto::api::{EventApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventType;
 use tt_proto::handoff::RawJson;
 use tt_proto::note::MAX_NOTE_BYTES;
 use tt_proto::policy::PolicyOverrides;
-use tt_proto::room::{Departure, DerivedState, MemberStatus};
+use tt_proto::requests::{
+    AddNote, Departure, GetRoomEvents, GetRoomState, Heartbeat, KickMember, LeaveRoom, ListNotes, ListRooms, PassStick,
+    ReleaseStick, ResolveNote, SetRoomPolicy, TakeoverStick, WaitForTurn,
+};
+use tt_proto::room::{DerivedState, MemberStatus};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{ErrorCode, LeaseId, RoomId};
 use tt_tests::home::send;
@@ -50,8 +53,20 @@ fn a_wait_ends_with_the_turn_when_the_holder_releases_passes_leaves_or_is_kicked
             match how {
                 "release" => a.release(&turn, "done").await,
                 "pass" => a.pass(&turn, &b, "done").await,
-                "leave" => drop(a.rpc().leave_room(a.room.clone(), None).await.unwrap()),
-                _ => drop(c.rpc().kick_member(c.room.clone(), a.id.clone(), Some(true), None, None).await.unwrap()),
+                "leave" => {
+                    drop(a.rpc().call(LeaveRoom { room_id: a.room.clone(), ..Default::default() }).await.unwrap())
+                }
+                _ => drop(
+                    c.rpc()
+                        .call(KickMember {
+                            room_id: c.room.clone(),
+                            target_agent_id: a.id.clone(),
+                            force: Some(true),
+                            ..Default::default()
+                        })
+                        .await
+                        .unwrap(),
+                ),
             }
             let wait = wait.await.unwrap();
             assert_eq!((told(&wait).as_str(), wait.turn_id), (expected, 2), "{how}");
@@ -76,7 +91,16 @@ fn the_fairest_of_those_who_wait_is_next_and_the_parked_are_passed_over() {
         // a held longer ago than b; c and d never did, and d is parked.
         let parked = d.clone();
         let parked = tokio::spawn(async move {
-            parked.rpc().wait_for_turn(parked.room.clone(), Some(60_000), Some(true), None, None).await.unwrap()
+            parked
+                .rpc()
+                .call(WaitForTurn {
+                    room_id: parked.room.clone(),
+                    max_wait_ms: Some(60_000),
+                    park: Some(true),
+                    ..Default::default()
+                })
+                .await
+                .unwrap()
         });
         d.until(|state| state.members.iter().any(|m| m.agent_id == d.id && m.waiting)).await;
         let (waiting_a, waiting_c) = (a.start_waiting().await, c.start_waiting().await);
@@ -87,7 +111,7 @@ fn the_fairest_of_those_who_wait_is_next_and_the_parked_are_passed_over() {
         c.pass(&Turn::of(&third), &d, "three").await;
         assert_eq!(d.state().await.room.reserved_for.as_ref(), Some(&d.id), "a parked member is given no turn");
         assert!(!parked.is_finished());
-        d.rpc().leave_room(d.room.clone(), None).await.unwrap();
+        d.rpc().call(LeaveRoom { room_id: d.room.clone(), ..Default::default() }).await.unwrap();
         assert_eq!(told(&parked.await.unwrap()), "removed");
         let fourth = waiting_a.await.unwrap();
         assert_eq!(fourth.handoff, Some(handoff("three")), "what d never received is for the next");
@@ -126,7 +150,10 @@ fn a_wait_that_was_refused_holds_nobody_up() {
         b.release(&turn, "first").await;
         let turn = Turn::of(&waiting.await.unwrap());
         let stranger = Member::join(scene.settings("s"), scene.home.path().to_str().unwrap()).await;
-        let early = stranger.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await;
+        let early = stranger
+            .rpc()
+            .call(WaitForTurn { room_id: a.room.clone(), max_wait_ms: Some(0), ..Default::default() })
+            .await;
         assert_eq!(code(early), ErrorCode::UnknownMember);
         scene.join("s").await;
         // s never held the stick and is fairer than b, but it does not wait, nor did it ever.
@@ -141,12 +168,25 @@ fn a_lone_member_takes_the_room_only_when_it_says_so() {
     block_on(async {
         let scene = Scene::new(home!());
         let a = scene.join("a").await;
-        let alone = a.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await.unwrap();
+        let alone = a
+            .rpc()
+            .call(WaitForTurn { room_id: a.room.clone(), max_wait_ms: Some(0), ..Default::default() })
+            .await
+            .unwrap();
         assert_eq!(alone.status, WaitStatus::NotYet);
         let wait = a.start_waiting().await;
         scene.join("b").await;
         assert_eq!(told(&wait.await.unwrap()), "your_turn open_claim", "company came");
-        let both = a.rpc().wait_for_turn(a.room.clone(), Some(0), Some(true), Some(true), None).await;
+        let both = a
+            .rpc()
+            .call(WaitForTurn {
+                room_id: a.room.clone(),
+                max_wait_ms: Some(0),
+                park: Some(true),
+                claim: Some(true),
+                ..Default::default()
+            })
+            .await;
         assert_eq!(code(both), ErrorCode::InvalidInput);
     });
 }
@@ -160,11 +200,13 @@ fn a_second_listener_is_refused_and_told_of_the_first() {
         // For as long as the daemon lets it, which is longer than this test may take.
         let first = a.clone();
         let wait = tokio::spawn(async move {
-            first.rpc().wait_for_turn(first.room.clone(), None, None, None, None).await.map(drop)
+            first.rpc().call(WaitForTurn { room_id: first.room.clone(), ..Default::default() }).await.map(drop)
         });
         a.until(|state| state.members.iter().any(|m| m.waiting)).await;
         let again = scene.join("a").await;
-        let error = refused(again.rpc().wait_for_turn(a.room.clone(), Some(0), None, None, None).await);
+        let error = refused(
+            again.rpc().call(WaitForTurn { room_id: a.room.clone(), max_wait_ms: Some(0), ..Default::default() }).await,
+        );
         assert_eq!(error.code, ErrorCode::DuplicateListener);
         assert_eq!(error.details["pid"], std::process::id(), "{error:?}");
         // The first is cut off in the middle of its wait.
@@ -172,7 +214,10 @@ fn a_second_listener_is_refused_and_told_of_the_first() {
         drop(a);
         let _ = wait.await;
         loop {
-            let again = again.rpc().wait_for_turn(again.room.clone(), Some(0), None, None, None).await;
+            let again = again
+                .rpc()
+                .call(WaitForTurn { room_id: again.room.clone(), max_wait_ms: Some(0), ..Default::default() })
+                .await;
             match again {
                 Ok(wait) => break assert_eq!(wait.status, WaitStatus::NotYet),
                 refusal => assert_eq!(code(refusal), ErrorCode::DuplicateListener),
@@ -211,11 +256,21 @@ fn a_wait_in_progress_ends_as_removed_when_its_member_is_kicked_or_the_room_goes
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         let turn = a.claim().await;
         let wait = b.start_waiting().await;
-        a.rpc().kick_member(a.room.clone(), b.id.clone(), Some(true), Some("off".into()), None).await.unwrap();
+        a.rpc()
+            .call(KickMember {
+                room_id: a.room.clone(),
+                target_agent_id: b.id.clone(),
+                force: Some(true),
+                reason: Some("off".into()),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
         assert_eq!(told(&wait.await.unwrap()), "removed");
         a.release(&turn, "done").await;
         assert_eq!(a.state().await.room.owner, None, "nobody who was removed is granted anything");
-        let gone = b.rpc().wait_for_turn(b.room.clone(), Some(0), None, None, None).await;
+        let gone =
+            b.rpc().call(WaitForTurn { room_id: b.room.clone(), max_wait_ms: Some(0), ..Default::default() }).await;
         assert_eq!(code(gone), ErrorCode::UnknownMember);
     });
 }
@@ -373,7 +428,11 @@ fn a_holder_that_goes_on_in_another_process_is_watched_there() {
         let mut elsewhere = scene.settings("a");
         elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
         let client = tt_client::connect::Client::connect(elsewhere).await.unwrap();
-        client.rpc().add_note(a.room.clone(), "on from here".into(), None, None).await.unwrap();
+        client
+            .rpc()
+            .call(AddNote { room_id: a.room.clone(), body: "on from here".into(), ..Default::default() })
+            .await
+            .unwrap();
         scene.kill("z");
         assert_eq!(told(&waiting.await.unwrap()), "takeover_available owner_gone");
     });
@@ -405,7 +464,7 @@ fn takeover_owner_idle_with_and_without_someone_waiting() {
         let wait = c.wait().await;
         assert_eq!(told(&wait), "takeover_available owner_idle", "c waits");
         assert_eq!(b.state().await.room.derived_state, Some(DerivedState::OwnerIdle));
-        c.rpc().leave_room(c.room.clone(), None).await.unwrap();
+        c.rpc().call(LeaveRoom { room_id: c.room.clone(), ..Default::default() }).await.unwrap();
         assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable, "c waits no more");
         assert_eq!(told(&b.wait().await), "takeover_available owner_idle");
         assert_eq!(b.take(turn.id).await.unwrap().reason, TakeoverReason::OwnerIdle);
@@ -419,7 +478,15 @@ fn an_operator_may_override_and_the_log_says_so() {
         let (a, b, c) = (scene.join("a").await, scene.join("b").await, scene.join("c").await);
         let turn = a.claim().await;
         let over = |m: Arc<Member>, turn, reason: &'static str| async move {
-            m.rpc().takeover_stick(m.room.clone(), turn, reason.into(), Some(true), None).await
+            m.rpc()
+                .call(TakeoverStick {
+                    room_id: m.room.clone(),
+                    expected_turn_id: turn,
+                    reason: reason.into(),
+                    operator_override: Some(true),
+                    ..Default::default()
+                })
+                .await
         };
         assert_eq!(code(over(b.clone(), turn.id, " ").await), ErrorCode::InvalidInput, "a reason is needed");
         let taken = over(b.clone(), turn.id, "going home").await.unwrap();
@@ -447,10 +514,20 @@ fn whatever_the_holder_does_renews_its_lease() {
                 0 => drop(a.beat(&turn).await.unwrap()),
                 1 => drop(a.note("still at it").await.unwrap()),
                 2 => drop(a.state().await),
-                3 => drop(a.rpc().list_rooms(None).await.unwrap()),
+                3 => drop(a.rpc().call(ListRooms::default()).await.unwrap()),
                 4 => assert_eq!(told(&a.try_it().await), "your_turn already_owner"),
                 _ => assert_eq!(
-                    code(a.rpc().release_stick(a.room.clone(), turn.lease.clone(), 0, handoff("x"), None).await),
+                    code(
+                        a.rpc()
+                            .call(ReleaseStick {
+                                room_id: a.room.clone(),
+                                lease_id: turn.lease.clone(),
+                                expected_turn_id: 0,
+                                handoff: handoff("x"),
+                                ..Default::default()
+                            })
+                            .await
+                    ),
                     ErrorCode::TurnMismatch
                 ),
             }
@@ -516,21 +593,44 @@ fn every_refusal_has_its_code() {
         let stranger = Member::join(scene.settings("s"), scene.home.path().join("..").to_str().unwrap()).await;
 
         for rpc in [a.rpc(), stranger.rpc()] {
-            assert_eq!(code(rpc.get_room_state(nowhere.clone()).await), ErrorCode::RoomNotFound);
-            assert_eq!(code(rpc.leave_room(nowhere.clone(), None).await), ErrorCode::RoomNotFound);
-            let wait = rpc.wait_for_turn(nowhere.clone(), Some(0), None, None, None).await;
+            assert_eq!(code(rpc.call(GetRoomState { room_id: nowhere.clone() }).await), ErrorCode::RoomNotFound);
+            assert_eq!(
+                code(rpc.call(LeaveRoom { room_id: nowhere.clone(), ..Default::default() }).await),
+                ErrorCode::RoomNotFound
+            );
+            let wait =
+                rpc.call(WaitForTurn { room_id: nowhere.clone(), max_wait_ms: Some(0), ..Default::default() }).await;
             assert_eq!(code(wait), ErrorCode::RoomNotFound);
         }
         let rpc = stranger.rpc();
-        assert_eq!(code(rpc.wait_for_turn(room.clone(), Some(0), None, None, None).await), ErrorCode::UnknownMember);
-        assert_eq!(code(rpc.heartbeat(room.clone(), lease.clone(), 1).await), ErrorCode::UnknownMember);
-        assert_eq!(code(rpc.leave_room(room.clone(), None).await), ErrorCode::UnknownMember);
-        assert_eq!(code(rpc.add_note(room.clone(), "n".into(), None, None).await), ErrorCode::UnknownMember);
-        let policy = rpc.set_room_policy(room.clone(), PolicyOverrides::default(), None).await;
+        assert_eq!(
+            code(rpc.call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(0), ..Default::default() }).await),
+            ErrorCode::UnknownMember
+        );
+        assert_eq!(
+            code(rpc.call(Heartbeat { room_id: room.clone(), lease_id: lease.clone(), expected_turn_id: 1 }).await),
+            ErrorCode::UnknownMember
+        );
+        assert_eq!(
+            code(rpc.call(LeaveRoom { room_id: room.clone(), ..Default::default() }).await),
+            ErrorCode::UnknownMember
+        );
+        assert_eq!(
+            code(rpc.call(AddNote { room_id: room.clone(), body: "n".into(), ..Default::default() }).await),
+            ErrorCode::UnknownMember
+        );
+        let policy = rpc
+            .call(SetRoomPolicy { room_id: room.clone(), policy: PolicyOverrides::default(), ..Default::default() })
+            .await;
         assert_eq!(code(policy), ErrorCode::UnknownMember);
 
         let kick = |target: &str, force| {
-            a.rpc().kick_member(room.clone(), tt_proto::AgentId::trusted(target), force, None, None)
+            a.rpc().call(KickMember {
+                room_id: room.clone(),
+                target_agent_id: tt_proto::AgentId::trusted(target),
+                force,
+                ..Default::default()
+            })
         };
         assert_eq!(code(kick("nobody", Some(true)).await), ErrorCode::UnknownTarget);
         assert_eq!(code(kick("b", None).await), ErrorCode::TargetActive);
@@ -538,14 +638,31 @@ fn every_refusal_has_its_code() {
 
         let pass = |to: &str| {
             let to = tt_proto::AgentId::trusted(to);
-            a.rpc().pass_stick(room.clone(), lease.clone(), turn.id, to, handoff("x"), None)
+            a.rpc().call(PassStick {
+                room_id: room.clone(),
+                lease_id: lease.clone(),
+                expected_turn_id: turn.id,
+                to_agent_id: to,
+                handoff: handoff("x"),
+                ..Default::default()
+            })
         };
         assert_eq!(code(pass("nobody").await), ErrorCode::UnknownTarget);
         assert_eq!(code(pass("a").await), ErrorCode::InvalidInput);
 
         let release = |m: Arc<Member>, lease: LeaseId, turn: i64| {
             let room = room.clone();
-            async move { m.rpc().release_stick(room, lease, turn, handoff("x"), None).await }
+            async move {
+                m.rpc()
+                    .call(ReleaseStick {
+                        room_id: room,
+                        lease_id: lease,
+                        expected_turn_id: turn,
+                        handoff: handoff("x"),
+                        ..Default::default()
+                    })
+                    .await
+            }
         };
         let stale = refused(release(a.clone(), LeaseId::fresh(), turn.id).await);
         assert_eq!(stale.code, ErrorCode::StaleLease);
@@ -553,21 +670,59 @@ fn every_refusal_has_its_code() {
         assert_eq!(stale.details["state"], "owned");
         assert_eq!(code(release(b.clone(), lease.clone(), turn.id).await), ErrorCode::StaleLease);
         assert_eq!(code(release(a.clone(), lease.clone(), 7).await), ErrorCode::TurnMismatch);
-        assert_eq!(code(b.rpc().heartbeat(room.clone(), lease.clone(), turn.id).await), ErrorCode::StaleLease);
+        assert_eq!(
+            code(
+                b.rpc()
+                    .call(Heartbeat { room_id: room.clone(), lease_id: lease.clone(), expected_turn_id: turn.id })
+                    .await
+            ),
+            ErrorCode::StaleLease
+        );
 
-        let park = a.rpc().wait_for_turn(room.clone(), Some(0), Some(true), None, None).await;
+        let park = a
+            .rpc()
+            .call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(0), park: Some(true), ..Default::default() })
+            .await;
         assert_eq!(code(park), ErrorCode::ParkRequiresRelease);
-        let note = a.rpc().add_note(room.clone(), "n".into(), Some(2), None).await;
+        let note = a
+            .rpc()
+            .call(AddNote { room_id: room.clone(), body: "n".into(), turn_id: Some(2), ..Default::default() })
+            .await;
         assert_eq!(code(note), ErrorCode::InvalidTurnId);
-        let events = a.rpc().get_room_events(room.clone(), Some(-1), None, None, None, None).await;
+        let events = a
+            .rpc()
+            .call(GetRoomEvents { room_id: room.clone(), after_event_seq: Some(-1), ..Default::default() })
+            .await;
         assert_eq!(code(events), ErrorCode::InvalidCursor);
-        let notes = a.rpc().list_notes(room.clone(), Some("nothing".into()), None, None).await;
+        let notes = a
+            .rpc()
+            .call(ListNotes { room_id: room.clone(), after_note_id: Some("nothing".into()), ..Default::default() })
+            .await;
         assert_eq!(code(notes), ErrorCode::InvalidCursor);
-        assert_eq!(code(a.rpc().resolve_note(room.clone(), "x".into(), None).await), ErrorCode::UnknownTarget);
+        assert_eq!(
+            code(a.rpc().call(ResolveNote { room_id: room.clone(), note_id: "x".into(), ..Default::default() }).await),
+            ErrorCode::UnknownTarget
+        );
         let key = Some("k".repeat(129));
-        assert_eq!(code(a.rpc().add_note(room.clone(), "n".into(), None, key).await), ErrorCode::InvalidInput);
+        assert_eq!(
+            code(
+                a.rpc()
+                    .call(AddNote {
+                        room_id: room.clone(),
+                        body: "n".into(),
+                        idempotency_key: key,
+                        ..Default::default()
+                    })
+                    .await
+            ),
+            ErrorCode::InvalidInput
+        );
 
-        assert_eq!(a.beat(&turn).await.unwrap().status, tt_proto::turn::HeartbeatStatus::Ok, "and nothing has changed");
+        assert_eq!(
+            a.beat(&turn).await.unwrap().status,
+            tt_proto::requests::HeartbeatStatus::Ok,
+            "and nothing has changed"
+        );
         assert_eq!(a.log().await.len(), 3);
     });
 }
@@ -606,16 +761,44 @@ fn handoffs_that_say_nothing_are_refused_and_good_ones_come_back_to_the_letter()
         ] {
             let words = RawJson::parse(bad.into()).unwrap();
             let (room, lease) = (a.room.clone(), turn.lease.clone());
-            let released = a.rpc().release_stick(room.clone(), lease.clone(), turn.id, words.clone(), None).await;
+            let released = a
+                .rpc()
+                .call(ReleaseStick {
+                    room_id: room.clone(),
+                    lease_id: lease.clone(),
+                    expected_turn_id: turn.id,
+                    handoff: words.clone(),
+                    ..Default::default()
+                })
+                .await;
             assert_eq!(code(released), ErrorCode::InvalidHandoff, "{bad}");
-            let passed = a.rpc().pass_stick(room, lease, turn.id, b.id.clone(), words, None).await;
+            let passed = a
+                .rpc()
+                .call(PassStick {
+                    room_id: room,
+                    lease_id: lease,
+                    expected_turn_id: turn.id,
+                    to_agent_id: b.id.clone(),
+                    handoff: words,
+                    ..Default::default()
+                })
+                .await;
             assert_eq!(code(passed), ErrorCode::InvalidHandoff, "{bad}");
         }
         assert_eq!(a.state().await.room.owner.as_ref(), Some(&a.id));
         let good = r#"{ "next_action":"n" ,"status":"zoë \u00e9\ud83d\ude00", "mood": 1.50, "artifacts":[{"path":"a b","lines":[3,3],"role":"output","note":"x"}] }"#;
         let words = RawJson::parse(good.into()).unwrap();
         let wait = b.start_waiting().await;
-        a.rpc().release_stick(a.room.clone(), turn.lease.clone(), turn.id, words, None).await.unwrap();
+        a.rpc()
+            .call(ReleaseStick {
+                room_id: a.room.clone(),
+                lease_id: turn.lease.clone(),
+                expected_turn_id: turn.id,
+                handoff: words,
+                ..Default::default()
+            })
+            .await
+            .unwrap();
         assert_eq!(wait.await.unwrap().handoff.unwrap().as_str(), good);
         let log = b.log().await;
         let stored = log.iter().find(|e| e.event_type == EventType::Release).unwrap().handoff.as_ref().unwrap();
@@ -637,13 +820,25 @@ fn notes_are_kept_resolved_once_and_limited_in_length() {
             assert_eq!(code(a.note(empty).await), ErrorCode::InvalidBody);
         }
         let second = b.note("second").await.unwrap();
-        let list = |after, all| a.rpc().list_notes(a.room.clone(), after, Some(all), Some(1));
+        let list = |after, all| {
+            a.rpc().call(ListNotes {
+                room_id: a.room.clone(),
+                after_note_id: after,
+                include_resolved: Some(all),
+                limit: Some(1),
+            })
+        };
         let page = list(None, false).await.unwrap().notes;
         assert_eq!((page.len(), page[0].body.as_str()), (1, longest.as_str()));
         assert_eq!(list(Some(first.note_id.clone()), false).await.unwrap().notes[0].note_id, second.note_id);
         let resolve = |m: Arc<Member>| {
             let note = first.note_id.clone();
-            async move { m.rpc().resolve_note(m.room.clone(), note, None).await.unwrap() }
+            async move {
+                m.rpc()
+                    .call(ResolveNote { room_id: m.room.clone(), note_id: note, ..Default::default() })
+                    .await
+                    .unwrap()
+            }
         };
         let resolved = resolve(b.clone()).await;
         assert_eq!(resolve(a.clone()).await, resolved, "whoever resolves it first stands");
@@ -659,13 +854,13 @@ fn leaving_gives_back_the_stick_and_the_last_one_takes_the_room_along() {
         let scene = Scene::new(home!());
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         a.claim().await;
-        let left = a.rpc().leave_room(a.room.clone(), None).await.unwrap();
+        let left = a.rpc().call(LeaveRoom { room_id: a.room.clone(), ..Default::default() }).await.unwrap();
         assert_eq!((left.status, left.remaining_members), (Departure::Left, 1));
         assert_eq!(b.state().await.room.owner, None);
-        let last = b.rpc().leave_room(b.room.clone(), None).await.unwrap();
+        let last = b.rpc().call(LeaveRoom { room_id: b.room.clone(), ..Default::default() }).await.unwrap();
         assert_eq!((last.status, last.remaining_members), (Departure::RoomDeleted, 0));
-        assert_eq!(code(b.rpc().get_room_state(b.room.clone()).await), ErrorCode::RoomNotFound);
-        assert!(b.rpc().list_rooms(None).await.unwrap().rooms.is_empty());
+        assert_eq!(code(b.rpc().call(GetRoomState { room_id: b.room.clone() }).await), ErrorCode::RoomNotFound);
+        assert!(b.rpc().call(ListRooms::default()).await.unwrap().rooms.is_empty());
         let again = scene.join("a").await;
         assert_ne!(again.room, a.room, "a room of its own");
         assert!(!again.joined.joined_existing_room);

@@ -1,12 +1,18 @@
 //! Two versions on one machine: the newer client replaces an older daemon once, and nobody fights. Lifecycle line 10.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use tt_client::connect::{Client, Settings};
-use tt_proto::api::DaemonApiClient;
+use tt_proto::requests::Whoami;
 use tt_proto::{ErrorCode, PROTOCOL, VERSION};
-use tt_tests::{Home, InProcess, LIMIT, Running, block_on, home, process};
+use tt_tests::{Home, InProcess, LIMIT, Lines, Running, block_on, home, process};
 
 fn settings(home: &Home) -> Settings {
     let mut settings = Settings::from_environment(home.environment()).unwrap();
@@ -95,7 +101,7 @@ fn an_older_client_works_with_a_newer_daemon_and_lets_it_be() {
     let pid = home.start();
     block_on(async {
         let mut client = Client::connect(Settings { version: "0.0.1".into(), ..settings(&home) }).await.unwrap();
-        client.call(async |rpc| rpc.whoami(None).await).await.unwrap();
+        client.call(Whoami::default()).await.unwrap();
         assert_eq!((client.welcome().pid, client.welcome().version.as_str()), (pid, VERSION));
     });
     assert_eq!(home.daemon(), Some(pid));
@@ -201,4 +207,88 @@ fn the_handshake_says_what_both_ends_can_do() {
     assert_eq!(welcome.program.as_ref().unwrap().path, home.ttd_path().to_str().unwrap());
     assert_eq!(welcome.log, home.paths().log().to_str().unwrap());
     assert_eq!(Some(welcome.pid), home.daemon());
+}
+
+/// What the daemon says, and what a newer one might say instead. They are equally long, so that no length has to be changed.
+const KNOWN_TYPE: &[u8] = b"\"event_type\":\"member_left\"";
+const NEWER_TYPE: &[u8] = b"\"event_type\":\"member_flew\"";
+
+/// A socket through which the daemon looks like a newer one: leaves are events of a type that nobody knows yet.
+fn newer_daemon(home: &Home) -> PathBuf {
+    let dir = home.path().join("newer");
+    std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+    let (socket, daemon) = (dir.join("ttd.sock"), home.paths().socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, daemon) = (client.unwrap(), UnixStream::connect(&daemon).unwrap());
+            let (requests, to_daemon) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
+            thread::spawn(move || forward(requests, to_daemon, |bytes| bytes.len()));
+            thread::spawn(move || forward(daemon, client, make_newer));
+        }
+    });
+    socket
+}
+
+/// Forwards what is read until it ends. `ready` tells how much of it may go on; the rest waits for more.
+fn forward(mut from: UnixStream, mut to: UnixStream, ready: fn(&mut Vec<u8>) -> usize) {
+    let (mut held, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = from.read(&mut piece) {
+        held.extend_from_slice(&piece[..length]);
+        let length = ready(&mut held);
+        if to.write_all(&held[..length]).is_err() {
+            break;
+        }
+        held.drain(..length);
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn make_newer(bytes: &mut Vec<u8>) -> usize {
+    while let Some(at) = bytes.windows(KNOWN_TYPE.len()).position(|seen| seen == KNOWN_TYPE) {
+        bytes[at..at + NEWER_TYPE.len()].copy_from_slice(NEWER_TYPE);
+    }
+    // An end that may be the beginning of the type waits for its rest.
+    let cut = (1..KNOWN_TYPE.len()).rev().find(|length| bytes.ends_with(&KNOWN_TYPE[..*length]));
+    bytes.len() - cut.unwrap_or(0)
+}
+
+fn follow(home: &Home, socket: &Path, args: &[&str]) -> (Running, Lines) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = home.tt_as("a", args);
+    command.env("TALKING_STICK_SOCKET", socket);
+    (Running::writing_to(&mut command, writer), Lines::of(reader))
+}
+
+#[test]
+fn an_event_of_a_type_that_only_a_newer_daemon_knows_is_shown_and_passed() {
+    let home = home!();
+    assert_eq!(KNOWN_TYPE.len(), NEWER_TYPE.len());
+    for agent in ["a", "b"] {
+        home.tt_as(agent, &["join"]).output().unwrap();
+    }
+    let socket = newer_daemon(&home);
+    let from_the_start = ["events", "--follow", "--target", "any", "--after", "0"];
+    let (_json, lines) = follow(&home, &socket, &from_the_start);
+    let (_text, text) = follow(&home, &socket, &[&["--text"], &from_the_start[..]].concat());
+    for args in [&["leave"][..], &["join"], &["msg", "send", "a", "still here"]] {
+        tt_tests::run::finish(&mut home.tt_as("b", args)).ok();
+    }
+    let seen: Vec<_> = std::iter::repeat_with(|| lines.json()).take(5).collect();
+    let types: Vec<&str> = seen.iter().map(|event| event["event_type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["member_joined", "member_joined", "unknown", "member_joined", "message_sent"]);
+    assert_eq!((&seen[2]["from_agent_id"], &seen[2]["reason"]), (&"b".into(), &"left".into()), "{}", seen[2]);
+    let seqs: Vec<i64> = seen.iter().map(|event| event["event_seq"].as_i64().unwrap()).collect();
+    assert!(seqs.is_sorted_by(|one, next| one < next), "each once, in order: {seqs:?}");
+    let shown: Vec<String> = std::iter::repeat_with(|| text.next().unwrap()).take(5).collect();
+    assert!(shown[2].contains("does not know") && shown[4].contains("still here"), "{shown:?}");
+    // A wait that is told of it goes on as well, and so does a look at the log.
+    tt_tests::run::finish(&mut home.tt_as("b", &["leave"])).ok();
+    let (log, page) = follow(&home, &socket, &["events", "--target", "any"]);
+    log.finish().ok();
+    assert_eq!(page.json()["events"][2]["event_type"], "unknown");
+    let (wait, answer) = follow(&home, &socket, &["wait", "--timeout", "0s"]);
+    wait.finish();
+    let answer = answer.json();
+    assert!(answer["events"].as_array().unwrap().iter().any(|event| event["event_type"] == "unknown"), "{answer}");
 }

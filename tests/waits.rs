@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tt_client::connect::Settings;
-use tt_proto::api::{DaemonApiClient, EventApiClient, StickApiClient};
+use tt_proto::requests::{DaemonStatus, WaitForEvents, WaitForTurn};
 use tt_tests::home::send;
 use tt_tests::{Home, Member, Running, block_on, home, run};
 
@@ -26,7 +26,7 @@ fn wait(home: &Home, agent: &str, args: &[&str]) -> Running {
 fn until_waiting(home: &Home, count: usize) {
     block_on(async {
         let mut asker = tt_client::connect::Client::connect(home.settings_of("asker")).await.unwrap();
-        while asker.call(async |rpc| rpc.daemon_status().await).await.unwrap().waiters < count {}
+        while asker.call(DaemonStatus {}).await.unwrap().waiters < count {}
     });
 }
 
@@ -34,7 +34,15 @@ fn until_waiting(home: &Home, count: usize) {
 fn caught_up(home: &Home, agent: &str) {
     block_on(async {
         let mut member = Member::join(home, agent).await;
-        member.call(async |rpc, room| rpc.wait_for_turn(room, Some(0), Some(true), None, Some(true)).await).await;
+        member
+            .call(|room_id| WaitForTurn {
+                room_id,
+                max_wait_ms: Some(0),
+                park: Some(true),
+                include_events: Some(true),
+                ..Default::default()
+            })
+            .await;
     });
 }
 
@@ -145,9 +153,9 @@ fn a_wait_outlives_more_restarts_than_one_call_has_patience_for() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             block_on(async {
-                let wait = async |rpc: &_, room| {
+                let wait = |room_id| {
                     let types = Some(tt_proto::filter::OneOrMany::One("message_sent".into()));
-                    EventApiClient::wait_for_events(rpc, room, Some(0), None, types, None, None, None).await
+                    WaitForEvents { room_id, after_event_seq: Some(0), event_type: types, ..Default::default() }
                 };
                 told.send(watcher.try_call(wait).await)
             })

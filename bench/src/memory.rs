@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tt_client::connect::Wire;
-use tt_proto::api::{DaemonApiClient, StickApiClient};
+use tt_client::connect::Transport;
+use tt_proto::requests::{DaemonStatus, WaitForTurn};
 
 use crate::messages::many_writers;
 use crate::scratch::{Player, Scratch};
@@ -16,17 +16,20 @@ const WAITERS: usize = 3;
 /// Followers and waiters that nothing happens for.
 pub(crate) async fn idle(effort: Effort) -> Fallible<Vec<Row>> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:holder", Wire::Long).await?;
-    client.rpc().wait_for_turn(room.clone(), Some(0), None, Some(true), None).await?;
+    let (client, room) = scratch.member("bench:holder", Transport::WebSocket).await?;
+    client
+        .rpc()
+        .call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(0), claim: Some(true), ..Default::default() })
+        .await?;
     let mut players = Vec::new();
     for n in 0..FOLLOWERS + WAITERS {
         let agent = format!("bench:idle-{n}");
-        scratch.member(&agent, Wire::Long).await?;
+        scratch.member(&agent, Transport::WebSocket).await?;
         let args: &[&str] = if n < FOLLOWERS { &["msg", "recv", "--follow"] } else { &["wait", "--no-events"] };
         players.push(Player::spawn(scratch.tt(&agent, args)?)?);
     }
     loop {
-        let status = client.rpc().daemon_status().await?;
+        let status = client.rpc().call(DaemonStatus {}).await?;
         if status.waiters >= WAITERS && status.connections > players.len() {
             break;
         }
@@ -53,7 +56,7 @@ pub(crate) async fn resident(effort: Effort) -> Fallible<Vec<Row>> {
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut rows = vec![row("memory-empty", "daemon memory, empty", 12.0)?];
-    let (client, room) = scratch.member("bench:host", Wire::Long).await?;
+    let (client, room) = scratch.member("bench:host", Transport::WebSocket).await?;
     let mut subscribers = scratch.player("bench:subscriber", &["subscribe", room.as_str(), "100"])?;
     subscribers.line()?;
     rows.push(row("memory-100", "daemon memory, 100 subscribers", 25.0)?);

@@ -1,8 +1,8 @@
 //! Messages: sent, sent by many, and heard by one and by a hundred.
 
-use tt_client::connect::Wire;
+use tt_client::connect::Transport;
 use tt_proto::RoomId;
-use tt_proto::api::MessageApiClient;
+use tt_proto::requests::SendMessage;
 
 use crate::limits::{BODY, Commits, Echo};
 use crate::roles::key;
@@ -26,13 +26,21 @@ struct Sender {
 
 impl Sender {
     async fn of(scratch: &Scratch) -> Fallible<Self> {
-        let (client, room) = scratch.member("bench:sender", Wire::Short).await?;
-        scratch.member("bench:other", Wire::Short).await?;
+        let (client, room) = scratch.member("bench:sender", Transport::Http).await?;
+        scratch.member("bench:other", Transport::Http).await?;
         Ok(Self { client, room })
     }
 
     async fn send(&self) -> Fallible<()> {
-        self.client.rpc().send_message(self.room.clone(), BODY.into(), None, None, None, key()).await?;
+        self.client
+            .rpc()
+            .call(SendMessage {
+                room_id: self.room.clone(),
+                body: BODY.into(),
+                idempotency_key: key(),
+                ..Default::default()
+            })
+            .await?;
         Ok(())
     }
 }

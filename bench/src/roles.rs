@@ -7,11 +7,10 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use jsonrpsee::core::client::Subscription;
-use tt_client::connect::{Client, Wire};
-use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient, StickApiClient};
-use tt_proto::event::EventItem;
+use tt_client::connect::{Client, Transport};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::paths::Environment;
+use tt_proto::requests::{EventItem, JoinPath, ReleaseStick, SendMessage, SubscribeEvents, TakeoverStick, WaitForTurn};
 use tt_proto::turn::WaitStatus;
 use tt_proto::{AgentId, RoomId};
 
@@ -47,10 +46,10 @@ pub(crate) fn told() -> Fallible<Option<String>> {
 }
 
 /// A connection as the agent the environment names, or another.
-pub(crate) async fn client(agent: Option<&str>, wire: Wire) -> Fallible<Client> {
+pub(crate) async fn client(agent: Option<&str>, transport: Transport) -> Fallible<Client> {
     let env = Environment::of_this_process();
     let own = env.get_str("TT_HARNESS_AGENT_ID").unwrap_or("bench:role").to_owned();
-    Ok(Client::connect(settings(env, agent.unwrap_or(&own), wire)?).await?)
+    Ok(Client::connect(settings(env, agent.unwrap_or(&own), transport)?).await?)
 }
 
 pub(crate) fn key() -> Option<String> {
@@ -83,8 +82,15 @@ fn echo(socket: &str, size: usize) -> Fallible<()> {
 async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
     let mut all: Vec<(Client, Subscription<EventItem>)> = Vec::with_capacity(connections);
     for _ in 0..connections {
-        let client = client(None, Wire::Long).await?;
-        let subscription = client.rpc().subscribe_events(room.clone(), None, None, None, Some("any".into())).await?;
+        let client = client(None, Transport::WebSocket).await?;
+        let subscription = client
+            .rpc()
+            .subscribe(&SubscribeEvents {
+                room_id: room.clone(),
+                target_agent_id: Some("any".into()),
+                ..Default::default()
+            })
+            .await?;
         all.push((client, subscription));
     }
     report("ready")?;
@@ -100,17 +106,26 @@ async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
 
 /// Waits for the turn, reports when it came, and gives it back when told.
 async fn wait(room: RoomId) -> Fallible<()> {
-    let client = client(None, Wire::Long).await?;
+    let client = client(None, Transport::WebSocket).await?;
     let rpc = client.rpc();
     report("ready")?;
     loop {
-        let waited = rpc.wait_for_turn(room.clone(), Some(90_000), None, None, None).await?;
+        let waited =
+            rpc.call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(90_000), ..Default::default() }).await?;
         let at = now();
         let (lease, turn) = match waited.status {
             WaitStatus::YourTurn => (waited.lease_id.ok_or("a turn without a lease")?, waited.turn_id),
             WaitStatus::TakeoverAvailable => {
                 let why = "the measurement ended its holder".to_owned();
-                let taken = rpc.takeover_stick(room.clone(), waited.turn_id, why, None, key()).await?;
+                let taken = rpc
+                    .call(TakeoverStick {
+                        room_id: room.clone(),
+                        expected_turn_id: waited.turn_id,
+                        reason: why,
+                        idempotency_key: key(),
+                        ..Default::default()
+                    })
+                    .await?;
                 (taken.lease_id, taken.turn_id)
             }
             WaitStatus::NotYet => continue,
@@ -120,7 +135,14 @@ async fn wait(room: RoomId) -> Fallible<()> {
         if told()?.is_none() {
             return Ok(());
         }
-        rpc.release_stick(room.clone(), lease, turn, handoff()?, key()).await?;
+        rpc.call(ReleaseStick {
+            room_id: room.clone(),
+            lease_id: lease,
+            expected_turn_id: turn,
+            handoff: handoff()?,
+            idempotency_key: key(),
+        })
+        .await?;
     }
 }
 
@@ -165,8 +187,9 @@ fn writer(n: usize, rooms: usize, writers: usize, round: &Round) -> Fallible<()>
     std::fs::create_dir_all(&dir)?;
     let path = dir.display().to_string();
     let (client, room) = runtime.block_on(async {
-        let mut client = client(Some(&format!("bench:writer-{n}")), Wire::Short).await?;
-        let joined = client.call(async |rpc| rpc.join_path(path.clone(), Some(true), None, None).await).await?;
+        let mut client = client(Some(&format!("bench:writer-{n}")), Transport::Http).await?;
+        let joined =
+            client.call(JoinPath { context_path: path.clone(), force_new: Some(true), ..Default::default() }).await?;
         Fallible::Ok((client, joined.room_id))
     })?;
     let to = AgentId::trusted(format!("bench:writer-{}", (n + rooms) % writers));
@@ -174,7 +197,13 @@ fn writer(n: usize, rooms: usize, writers: usize, round: &Round) -> Fallible<()>
     loop {
         round.begin.wait();
         while round.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-            let send = client.rpc().send_message(room.clone(), BODY.into(), Some(to.clone()), None, None, key());
+            let send = client.rpc().call(SendMessage {
+                room_id: room.clone(),
+                body: BODY.into(),
+                to_agent_id: Some(to.clone()),
+                idempotency_key: key(),
+                ..Default::default()
+            });
             runtime.block_on(send)?;
         }
         round.end.wait();

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tt_client::connect::{Client, Settings, Wire};
+use tt_client::connect::{Client, Settings, Transport};
 use tt_proto::RoomId;
-use tt_proto::api::RoomApiClient;
 use tt_proto::paths::Environment;
+use tt_proto::requests::JoinPath;
 
 use crate::Fallible;
 
@@ -98,7 +98,7 @@ impl Scratch {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.daemon = Some(command.spawn()?);
         let give_up = Instant::now() + PATIENCE;
-        while let Err(e) = self.client("bench:start", Wire::Short).await {
+        while let Err(e) = self.client("bench:start", Transport::Http).await {
             if Instant::now() >= give_up {
                 return Err(e);
             }
@@ -163,26 +163,26 @@ impl Scratch {
     }
 
     /// A connection of an agent that has said hello.
-    pub(crate) async fn client(&self, agent: &str, wire: Wire) -> Fallible<Client> {
-        let mut settings = settings(Environment::of(self.environment()), agent, wire)?;
+    pub(crate) async fn client(&self, agent: &str, transport: Transport) -> Fallible<Client> {
+        let mut settings = settings(Environment::of(self.environment()), agent, transport)?;
         settings.cwd = Some(self.workspace());
         Ok(Client::connect(settings).await?)
     }
 
     /// The same for a member of the workspace's room.
-    pub(crate) async fn member(&self, agent: &str, wire: Wire) -> Fallible<(Client, RoomId)> {
-        let mut client = self.client(agent, wire).await?;
+    pub(crate) async fn member(&self, agent: &str, transport: Transport) -> Fallible<(Client, RoomId)> {
+        let mut client = self.client(agent, transport).await?;
         let path = self.workspace().display().to_string();
-        let joined = client.call(async |rpc| rpc.join_path(path.clone(), None, None, None).await).await?;
+        let joined = client.call(JoinPath { context_path: path.clone(), ..Default::default() }).await?;
         Ok((client, joined.room_id))
     }
 }
 
 /// How an agent reaches a daemon that is there.
-pub(crate) fn settings(env: Environment, agent: &str, wire: Wire) -> Fallible<Settings> {
+pub(crate) fn settings(env: Environment, agent: &str, transport: Transport) -> Fallible<Settings> {
     let mut settings = Settings::from_environment(env)?;
     settings.signals.env.insert("TT_HARNESS_AGENT_ID".to_owned(), agent.to_owned());
-    (settings.autostart, settings.wire) = (false, wire);
+    (settings.autostart, settings.transport) = (false, transport);
     Ok(settings)
 }
 

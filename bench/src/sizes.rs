@@ -1,9 +1,9 @@
 //! Whether a long log or many rooms make anything slower: the same three calls against databases of three sizes.
 
 use rusqlite::{Connection, params};
-use tt_client::connect::{Client, Wire};
+use tt_client::connect::{Client, Transport};
 use tt_proto::RoomId;
-use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient};
+use tt_proto::requests::{GetRoomEvents, GetRoomState, SendMessage};
 
 use crate::limits::BODY;
 use crate::roles::key;
@@ -53,18 +53,26 @@ impl House {
         let own = scratch.workspace().canonicalize()?.display().to_string();
         fill(&scratch, &own, rooms, events_each)?;
         scratch.start().await?;
-        scratch.member("bench:other", Wire::Long).await?;
-        let (client, room) = scratch.member("bench:sender", Wire::Long).await?;
+        scratch.member("bench:other", Transport::WebSocket).await?;
+        let (client, room) = scratch.member("bench:sender", Transport::WebSocket).await?;
         Ok(Self { client, room, _scratch: scratch })
     }
 
     async fn call(&self, call: &str) -> Fallible<()> {
         let (rpc, room) = (self.client.rpc(), self.room.clone());
         match call {
-            "send" => drop(rpc.send_message(room, BODY.into(), None, None, None, key()).await?),
-            "state" => drop(rpc.get_room_state(room).await?),
+            "send" => drop(
+                rpc.call(SendMessage {
+                    room_id: room,
+                    body: BODY.into(),
+                    idempotency_key: key(),
+                    ..Default::default()
+                })
+                .await?,
+            ),
+            "state" => drop(rpc.call(GetRoomState { room_id: room }).await?),
             _ => {
-                let newest = rpc.get_room_state(room.clone()).await?.cursor_event_seq;
+                let newest = rpc.call(GetRoomState { room_id: room.clone() }).await?.cursor_event_seq;
                 self.tail(newest).await?;
             }
         }
@@ -73,7 +81,15 @@ impl House {
 
     async fn tail(&self, newest: i64) -> Fallible<()> {
         let after = Some((newest - TAIL).max(0));
-        self.client.rpc().get_room_events(self.room.clone(), after, Some(20), None, None, None).await?;
+        self.client
+            .rpc()
+            .call(GetRoomEvents {
+                room_id: self.room.clone(),
+                after_event_seq: after,
+                limit: Some(20),
+                ..Default::default()
+            })
+            .await?;
         Ok(())
     }
 }
@@ -120,7 +136,8 @@ async fn compare(of: &str, houses: &[(usize, House)], effort: Effort) -> Fallibl
         }
         for _ in 0..effort.of(2_000, 400) / BLOCK {
             for ((_, house), samples) in houses.iter().zip(&mut samples) {
-                let newest = house.client.rpc().get_room_state(house.room.clone()).await?.cursor_event_seq;
+                let newest =
+                    house.client.rpc().call(GetRoomState { room_id: house.room.clone() }).await?.cursor_event_seq;
                 for _ in 0..BLOCK {
                     let from = now();
                     match call {

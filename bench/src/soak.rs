@@ -5,10 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tt_client::connect::Wire;
+use tt_client::connect::Transport;
 use tt_proto::RoomId;
-use tt_proto::api::{MessageApiClient, RoomApiClient};
 use tt_proto::message::MessageSent;
+use tt_proto::requests::{ConfirmMessages, JoinPath, SendMessage, TakeMessages};
 
 use crate::Fallible;
 use crate::memory::resident_mib;
@@ -26,7 +26,7 @@ const FLAT_MIB: f64 = 2.0;
 /// Runs the soak. True when nothing was lost or repeated and memory stayed flat.
 pub(crate) async fn run(seconds: u64) -> Fallible<bool> {
     let scratch = Scratch::serving().await?;
-    let (_client, room) = scratch.member("bench:host", Wire::Long).await?;
+    let (_client, room) = scratch.member("bench:host", Transport::WebSocket).await?;
     let messages = usize::try_from(seconds * EACH_SECOND)?;
     let mut agents = Vec::new();
     for n in 0..AGENTS {
@@ -71,9 +71,9 @@ pub(crate) async fn run(seconds: u64) -> Fallible<bool> {
 /// One agent: sends on one connection, follows on another, and reports what it missed, what came twice and how long each
 /// message of the others took.
 pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallible<()> {
-    let (mut sender, follower) = (client(None, Wire::Long).await?, client(None, Wire::Long).await?);
+    let (mut sender, follower) = (client(None, Transport::WebSocket).await?, client(None, Transport::WebSocket).await?);
     let path = std::env::current_dir()?.display().to_string();
-    sender.call(async |rpc| rpc.join_path(path.clone(), None, None, None).await).await?;
+    sender.call(JoinPath { context_path: path.clone(), ..Default::default() }).await?;
     report("ready")?;
     told()?;
     let expected = messages * (AGENTS - 1);
@@ -81,7 +81,14 @@ pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallibl
     let follow = async {
         let rpc = follower.rpc();
         while seen.borrow().len() < expected {
-            let taken = rpc.take_messages(room.clone(), "follow".into(), None, None, None, Some(90_000)).await?;
+            let taken = rpc
+                .call(TakeMessages {
+                    room_id: room.clone(),
+                    surface: "follow".into(),
+                    max_wait_ms: Some(90_000),
+                    ..Default::default()
+                })
+                .await?;
             let at = now();
             for event in &taken.events {
                 let Some(payload) = &event.payload else { continue };
@@ -90,7 +97,13 @@ pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallibl
                 twice.set(twice.get() + u64::from(!seen.borrow_mut().insert(event.event_seq)));
             }
             let seqs = taken.events.iter().map(|event| event.event_seq).collect();
-            rpc.confirm_messages(room.clone(), "follow".into(), seqs, None, None).await?;
+            rpc.call(ConfirmMessages {
+                room_id: room.clone(),
+                surface: "follow".into(),
+                event_seqs: seqs,
+                ..Default::default()
+            })
+            .await?;
         }
         Fallible::Ok(())
     };
@@ -101,7 +114,15 @@ pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallibl
         let mut beats = tokio::time::interval(beat);
         for _ in 0..messages {
             beats.tick().await;
-            sender.rpc().send_message(room.clone(), now().to_string(), None, None, None, key()).await?;
+            sender
+                .rpc()
+                .call(SendMessage {
+                    room_id: room.clone(),
+                    body: now().to_string(),
+                    idempotency_key: key(),
+                    ..Default::default()
+                })
+                .await?;
         }
         Fallible::Ok(())
     };

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tt_client::connect::{Client, Wire};
+use tt_client::connect::{Client, Transport};
 use tt_proto::RoomId;
-use tt_proto::api::{RoomApiClient, StickApiClient};
+use tt_proto::requests::{GetRoomState, ReleaseStick, WaitForTurn};
 use tt_proto::turn::WaitStatus;
 
 use crate::limits::{Commits, Echo};
@@ -17,7 +17,7 @@ use crate::{Effort, Fallible};
 /// Returns once so many members of the room wait. Not part of what is measured.
 async fn until_waiting(client: &Client, room: &RoomId, agent: &str) -> Fallible<()> {
     loop {
-        let state = client.rpc().get_room_state(room.clone()).await?;
+        let state = client.rpc().call(GetRoomState { room_id: room.clone() }).await?;
         if state.members.iter().any(|m| m.agent_id.as_str() == agent && m.waiting) {
             return Ok(());
         }
@@ -28,12 +28,14 @@ async fn until_waiting(client: &Client, room: &RoomId, agent: &str) -> Fallible<
 /// From a release to `your_turn` in another process.
 pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:holder", Wire::Long).await?;
-    scratch.member("bench:waiter", Wire::Long).await?;
+    let (client, room) = scratch.member("bench:holder", Transport::WebSocket).await?;
+    scratch.member("bench:waiter", Transport::WebSocket).await?;
     let rpc = client.rpc();
     let commits = Commits::new()?;
     let mut echo = Echo::of(&scratch, 400)?;
-    let mut held = rpc.wait_for_turn(room.clone(), Some(0), None, Some(true), None).await?;
+    let mut held = rpc
+        .call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(0), claim: Some(true), ..Default::default() })
+        .await?;
     let mut waiter = scratch.player("bench:waiter", &["wait", room.as_str()])?;
     waiter.line()?;
     let (mut told, mut commit, mut echoes) = (Samples::default(), Samples::default(), Samples::default());
@@ -47,13 +49,20 @@ pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
         }
         let lease = held.lease_id.take().ok_or("a turn without a lease")?;
         let from = now();
-        rpc.release_stick(room.clone(), lease, held.turn_id, handoff()?, key()).await?;
+        rpc.call(ReleaseStick {
+            room_id: room.clone(),
+            lease_id: lease,
+            expected_turn_id: held.turn_id,
+            handoff: handoff()?,
+            idempotency_key: key(),
+        })
+        .await?;
         let at = waiter.time()?;
         if round >= warm_up {
             told.add(from, at);
         }
         waiter.tell("release")?;
-        held = rpc.wait_for_turn(room.clone(), Some(10_000), None, None, None).await?;
+        held = rpc.call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(10_000), ..Default::default() }).await?;
     }
     let row = Row::times("turn", "release to your_turn in another process", &told, Target::MostTimes(3.0));
     Ok(row.against("commit + echo p50", commit.p50() + echoes.p50()))
@@ -62,8 +71,8 @@ pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
 /// From the end of the holder's process to the answer of whoever waits.
 pub(crate) async fn holder_killed(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:watcher", Wire::Long).await?;
-    scratch.member("bench:waiter", Wire::Long).await?;
+    let (client, room) = scratch.member("bench:watcher", Transport::WebSocket).await?;
+    scratch.member("bench:waiter", Transport::WebSocket).await?;
     let tt = program("tt")?.display().to_string();
     let mut samples = Samples::default();
     let warm_up = 3;
@@ -95,7 +104,7 @@ pub(crate) async fn holder_killed(effort: Effort) -> Fallible<Row> {
 
 /// Returns once nobody holds the stick.
 async fn until_idle(client: &Client, room: &RoomId) -> Fallible<()> {
-    while client.rpc().get_room_state(room.clone()).await?.room.owner.is_some() {
+    while client.rpc().call(GetRoomState { room_id: room.clone() }).await?.room.owner.is_some() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())

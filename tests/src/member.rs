@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use jsonrpsee::core::ClientError;
-
-use tt_client::connect::{Client, Rpc, Settings};
-use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient};
+use jsonrpsee::core::client::Subscription;
+use tt_client::connect::{Client, Settings};
 use tt_proto::event::Event;
-use tt_proto::message::{Sent, Taken};
 use tt_proto::paths::Environment;
-use tt_proto::room::RoomState;
+use tt_proto::requests::{
+    GetRoomEvents, GetRoomState, JoinPath, Method, RoomState, SendMessage, Sent, Stream, TakeMessages, Taken,
+};
 use tt_proto::{AgentId, Error, RoomId};
 
 use crate::home::Home;
@@ -66,29 +65,38 @@ impl Member {
         let path = home.workspace().display().to_string();
         let mut client = Client::connect(settings).await.unwrap_or_else(|e| panic!("{e}: {e:?}"));
         let key = fresh_key();
-        let joined = client.call(async |rpc| rpc.join_path(path.clone(), None, None, key.clone()).await).await;
+        let joined = client
+            .call(JoinPath { context_path: path.clone(), idempotency_key: key.clone(), ..Default::default() })
+            .await;
         let joined = joined.unwrap_or_else(|e| panic!("{e}: {e:?}"));
         Self { agent_id: joined.agent_id, room_id: joined.room_id, client }
     }
 
     /// Makes a call that is safe to repeat.
-    pub async fn try_call<T>(
-        &mut self,
-        call: impl AsyncFn(&Rpc, RoomId) -> Result<T, ClientError>,
-    ) -> Result<T, Error> {
-        let room_id = self.room_id.clone();
-        self.client.call_within(crate::LIMIT, async |rpc| call(rpc, room_id.clone()).await).await
+    pub async fn try_call<M: Method>(&mut self, request: impl FnOnce(RoomId) -> M) -> Result<M::Answer, Error> {
+        self.client.call_within(crate::LIMIT, request(self.room_id.clone())).await
     }
 
-    pub async fn call<T>(&mut self, call: impl AsyncFn(&Rpc, RoomId) -> Result<T, ClientError>) -> T {
-        self.try_call(call).await.unwrap_or_else(|e| panic!("{e}: {e:?}"))
+    pub async fn call<M: Method>(&mut self, request: impl FnOnce(RoomId) -> M) -> M::Answer {
+        self.try_call(request).await.unwrap_or_else(|e| panic!("{e}: {e:?}"))
+    }
+
+    /// Starts a stream of this room's events.
+    pub async fn subscribe<S: Stream>(&mut self, request: impl FnOnce(RoomId) -> S) -> Subscription<S::Item> {
+        let items = self.client.subscribe(request(self.room_id.clone())).await;
+        items.unwrap_or_else(|e| panic!("{e}: {e:?}"))
     }
 
     /// Says something to a member, by whatever name, or to everyone.
     pub async fn try_say(&mut self, to: Option<&str>, body: &str) -> Result<Sent, Error> {
         let (to, key) = (to.map(str::to_owned), fresh_key());
-        let call =
-            async |rpc: &Rpc, room| rpc.send_message(room, body.to_owned(), None, to.clone(), None, key.clone()).await;
+        let call = |room_id| SendMessage {
+            room_id,
+            body: body.to_owned(),
+            to: to.clone(),
+            idempotency_key: key.clone(),
+            ..Default::default()
+        };
         self.try_call(call).await
     }
 
@@ -100,7 +108,7 @@ impl Member {
     pub async fn log(&mut self, mut cursor: i64) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
-            let page = async |rpc: &Rpc, room| rpc.get_room_events(room, Some(cursor), None, None, None, None).await;
+            let page = |room_id| GetRoomEvents { room_id, after_event_seq: Some(cursor), ..Default::default() };
             let page = self.call(page).await;
             if page.events.is_empty() {
                 return all;
@@ -112,13 +120,17 @@ impl Member {
 
     /// Takes what is in the inbox, waiting for it no longer than this.
     pub async fn take(&mut self, max_wait_ms: u64) -> Taken {
-        let call =
-            async |rpc: &Rpc, room| rpc.take_messages(room, "recv".into(), None, None, None, Some(max_wait_ms)).await;
+        let call = |room_id| TakeMessages {
+            room_id,
+            surface: "recv".into(),
+            max_wait_ms: Some(max_wait_ms),
+            ..Default::default()
+        };
         self.call(call).await
     }
 
     pub async fn state(&mut self) -> RoomState {
-        self.call(async |rpc, room| rpc.get_room_state(room).await).await
+        self.call(|room_id| GetRoomState { room_id }).await
     }
 
     /// How many messages wait in this member's inbox.

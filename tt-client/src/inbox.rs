@@ -1,9 +1,8 @@
 //! Saying that messages were shown: what was taken and not confirmed goes back when the connection ends.
 
 use tt_proto::AgentId;
-use tt_proto::api::MessageApiClient;
 use tt_proto::event::{Event, EventType};
-use tt_proto::message::Skipped;
+use tt_proto::requests::{ConfirmMessages, Skipped};
 
 use crate::Failure;
 use crate::workspace::Workspace;
@@ -21,12 +20,13 @@ pub(crate) async fn confirm(
     if event_seqs.is_empty() && skipped.is_none() {
         return Ok(());
     }
-    let room_id = workspace.room_id.clone();
-    let call = async |rpc: &_| {
-        let (skipped, from) = (skipped.cloned(), from.cloned());
-        MessageApiClient::confirm_messages(rpc, room_id.clone(), surface.to_owned(), event_seqs.clone(), skipped, from)
-            .await
+    let request = ConfirmMessages {
+        room_id: workspace.room_id.clone(),
+        surface: surface.to_owned(),
+        event_seqs,
+        skipped: skipped.cloned(),
+        from_agent_id: from.cloned(),
     };
-    workspace.client.call(call).await?;
+    workspace.client.call(request).await?;
     Ok(())
 }

@@ -22,11 +22,11 @@ use std::pin::Pin;
 
 use clap::error::ErrorKind;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
-use connect::{Client, Rpc, Settings, Wire};
-use jsonrpsee::core::ClientError;
+use connect::{Client, Settings, Transport};
 use later::Later;
 use output::{Format, Output};
 use tt_proto::paths::Environment;
+use tt_proto::requests::Method;
 use tt_proto::{Error, ErrorCode};
 
 /// Where the help lists what every command takes, apart from what is the command's own.
@@ -199,29 +199,30 @@ pub(crate) struct Context {
 impl Context {
     /// Reaches the daemon and settles how to answer the caller it recognised.
     pub(crate) async fn connect(&self) -> Result<(Client, Output), Failure> {
-        self.connect_at(None, Wire::Short).await
+        self.connect_at(None, Transport::Http).await
     }
 
-    /// The same, asking in which room a path is.
+    /// Reaches the daemon and asks which room a path belongs to.
     pub(crate) async fn connect_at(
         &self,
         context_path: Option<String>,
-        wire: Wire,
+        transport: Transport,
     ) -> Result<(Client, Output), Failure> {
-        let settings = Settings { context_path, wire, ..self.settings.clone() };
+        let settings = Settings { context_path, transport, ..self.settings.clone() };
         let client = Client::connect(settings).await.map_err(unreached)?;
         let output = self.output_for(&client);
         Ok((client, output))
     }
 
-    /// The same with a first call.
-    pub(crate) async fn connect_and<T>(
+    /// Reaches the daemon, asks which room a path belongs to, and makes a first call in the same request.
+    pub(crate) async fn connect_and_call<M: Method>(
         &self,
         context_path: String,
-        first: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
-    ) -> Result<(Client, Output, Result<T, Error>), Failure> {
-        let settings = Settings { context_path: Some(context_path), wire: Wire::Short, ..self.settings.clone() };
-        let (client, answer) = Client::connect_and(settings, first).await.map_err(unreached)?;
+        first: M,
+    ) -> Result<(Client, Output, Result<M::Answer, Error>), Failure> {
+        let settings =
+            Settings { context_path: Some(context_path), transport: Transport::Http, ..self.settings.clone() };
+        let (client, answer) = Client::connect_and_call(settings, first).await.map_err(unreached)?;
         let output = self.output_for(&client);
         Ok((client, output, answer))
     }

@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use tt_proto::api::RoomApiClient;
+use tt_proto::requests::ListRooms;
 use tt_proto::{Error, ErrorCode};
 
 use crate::Context;
-use crate::connect::{Client, Rpc, Settings, Wire};
+use crate::connect::{Client, Settings, Transport};
 
 /// Nobody can make use of more suggestions than this.
 const ENOUGH: usize = 3;
@@ -41,9 +41,9 @@ fn word(path: &Path) -> String {
 }
 
 async fn rooms(context: &Context) -> Vec<PathBuf> {
-    let settings = Settings { autostart: false, wire: Wire::Short, ..context.settings.clone() };
+    let settings = Settings { autostart: false, transport: Transport::Http, ..context.settings.clone() };
     let Ok(mut client) = Client::connect(settings).await else { return Vec::new() };
-    let rooms = client.call(async |rpc: &Rpc| rpc.list_rooms(None).await).await;
+    let rooms = client.call(ListRooms::default()).await;
     rooms.map(|all| all.rooms.into_iter().map(|room| room.canonical_path.into()).collect()).unwrap_or_default()
 }
 

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 
 use serde::Serialize;
 use tt_proto::Error;
+use tt_proto::escape::escape_json;
+pub use tt_proto::escape::escape_text as harmless;
 use tt_proto::paths::Environment;
 
 use crate::layout;
@@ -127,43 +129,9 @@ impl Style {
     }
 }
 
-/// Makes text that came from elsewhere safe to show: control characters, and those that reorder or hide text, become
-/// visible escapes.
-pub fn harmless(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || is_unseen(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
-    }
-    safe
-}
-
-/// JSON as it is, to the letter, for a program. On a terminal, what could drive it is escaped, which JSON allows for.
+/// JSON exactly as it is for a program; on a terminal, unsafe characters are escaped, which does not change its meaning.
 fn json_for(terminal: bool, json: String) -> String {
-    if !terminal {
-        return json;
-    }
-    let mut safe = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            // Inside a string these are escaped already: here they can only be white space between tokens.
-            '\t' | '\n' | '\r' => safe.push(' '),
-            c if c.is_control() || is_unseen(c) => {
-                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
-            }
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-/// Characters that take no room of their own and reorder, join or hide what is around them. Marks that combine with a
-/// letter, and the selectors that make an emoji of a sign, are not among them.
-fn is_unseen(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
-        | '\u{fe00}'..='\u{fe0d}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
-        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    if terminal { escape_json(&json) } else { json }
 }
 
 /// Where an error is explained at length.
@@ -215,12 +183,5 @@ mod tests {
         assert_eq!(plain, "  one two\n    three\n  four\n");
         assert_eq!(coloured.replace("\x1b[2m", "").replace("\x1b[0m", ""), plain);
         assert!(coloured.ends_with('\n'), "no line break is added to it: {coloured:?}");
-    }
-
-    #[test]
-    fn nothing_from_elsewhere_can_drive_the_terminal() {
-        assert_eq!(harmless("plain, ünïcode, 漢字"), "plain, ünïcode, 漢字");
-        assert_eq!(harmless("a\x1b[2Jb"), "a\\u{1b}[2Jb");
-        assert_eq!(harmless("a\r\nb\u{202e}c\u{9b}d"), "a\\r\\nb\\u{202e}c\\u{9b}d");
     }
 }

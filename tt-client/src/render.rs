@@ -6,7 +6,9 @@ use std::time::Duration;
 use tt_proto::event::{Event, EventType, MemberJoined};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::{DeliveryHint, MessageSent};
-use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, RoomState, StickState};
+use tt_proto::names::{NamedMember, is_unambiguous};
+use tt_proto::requests::RoomState;
+use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, StickState};
 use tt_proto::{AgentId, WallTime};
 
 use crate::layout::{columns, padded};
@@ -36,17 +38,15 @@ pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
     }
 }
 
-/// A member's name, or its id where others who are there have the same name, or anybody has it for an id. Someone who is gone
-/// gives way to someone who is not.
+/// A member's display name, or its id if another active member has the same name or the name is somebody else's id.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return id(agent) };
-    let name = member.display_name.as_str();
-    let named = |other: &Member| other.status == MemberStatus::Active && other.display_name.eq_ignore_ascii_case(name);
-    let taken = |other: &Member| named(other) || other.agent_id.as_str().eq_ignore_ascii_case(name);
-    if members.iter().any(|other| other.agent_id != *agent && taken(other)) {
-        return id(agent);
-    }
-    quoted(name)
+    let named = members.iter().map(|member| NamedMember {
+        agent_id: &member.agent_id,
+        display_name: &member.display_name,
+        is_active: member.status == MemberStatus::Active,
+    });
+    if is_unambiguous(agent, &member.display_name, named) { quoted(&member.display_name) } else { id(agent) }
 }
 
 /// Words of ours that stand where names stand.
@@ -103,8 +103,9 @@ impl Names {
     }
 
     pub(crate) fn get(&self, agent: &AgentId) -> String {
+        let named = self.0.iter().map(|(agent_id, name)| NamedMember { agent_id, display_name: name, is_active: true });
         match self.0.get(agent) {
-            Some(name) if self.0.values().filter(|other| other.eq_ignore_ascii_case(name)).count() == 1 => quoted(name),
+            Some(name) if is_unambiguous(agent, name, named) => quoted(name),
             _ => id(agent),
         }
     }
@@ -283,6 +284,7 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
         EventType::NoteAdded => format!("{from} added a note: tt notes list"),
         EventType::NoteResolved => format!("{from} resolved a note"),
         EventType::ReservationExpired => format!("{to} did not take the stick in time"),
+        EventType::Unknown => format!("{from} did something that this version of tt does not know"),
     };
     let mut text = style.row(&beside(event, style), &what);
     if let Some(handoff) = &event.handoff {

@@ -1,17 +1,18 @@
-//! From where the caller stands to the room that belongs to it.
+//! Finds the room of the workspace a command is about, and calls about it.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use jsonrpsee::core::ClientError;
-use tt_proto::api::{EventApiClient, RoomApiClient};
 use tt_proto::filter::OneOrMany;
-use tt_proto::room::{Joined, ResolvedMember, RoomState, nobody_joined};
+use tt_proto::requests::{
+    GetRoomEvents, GetRoomState, JoinPath, Joined, Method, ResolveMember, ResolvedMember, RoomState,
+};
+use tt_proto::room::nobody_joined;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
-use crate::connect::{Client, DEADLINE, Rpc, Wire};
+use crate::connect::{Client, DEADLINE, Transport};
 use crate::output::{Format, Output, harmless};
 use crate::render::Names;
 use crate::{Context, Failure, render};
@@ -59,7 +60,7 @@ impl PathArg {
     }
 }
 
-/// A room, and the connection that speaks about it.
+/// A room, and a connection for calls about it.
 pub(crate) struct Workspace {
     pub client: Client,
     pub output: Output,
@@ -81,72 +82,69 @@ pub(crate) fn key() -> Option<String> {
 impl Workspace {
     /// Reaches the daemon and finds the room of this path.
     pub(crate) async fn find(context: &Context, path: impl Into<PathArg>) -> Result<Self, Failure> {
-        Self::reach(context, path.into(), Wire::Short).await
+        Self::reach(context, path.into(), Transport::Http).await
     }
 
-    /// The same for a command that stays: it listens, and may be broken off in the middle of a call.
+    /// Finds the room of this path for a command that keeps running: it follows events, and may be interrupted in the middle
+    /// of a call.
     pub(crate) async fn find_and_stay(context: &Context, path: impl Into<PathArg>) -> Result<Self, Failure> {
-        Self::reach(context, path.into(), Wire::Long).await
+        Self::reach(context, path.into(), Transport::WebSocket).await
     }
 
-    /// The same with the first call, a member's, in the same breath: it does not wait to be told which room it is about.
-    pub(crate) async fn find_and_call<T>(
+    /// Finds the room of this path and makes the first call, a member's, in one request: the call is about the room `here`.
+    pub(crate) async fn find_and_call<M: Method>(
         context: &Context,
         path: impl Into<PathArg>,
-        call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
-    ) -> Result<(Self, T), Failure> {
+        request: impl Fn(RoomId) -> M,
+    ) -> Result<(Self, M::Answer), Failure> {
         let path = path.into().text()?;
-        let here = RoomId::from(RoomId::HERE);
-        let first = async |rpc: &Rpc| call(rpc, &here).await;
-        let (client, output, answer) = context.connect_and(path.clone(), first).await?;
+        let first = request(RoomId::from(RoomId::HERE));
+        let (client, output, answer) = context.connect_and_call(path.clone(), first).await?;
         let mut workspace = Self { room_id: room_of(&client, &path)?, client, output, path };
         let answer = match answer {
-            Err(e) if e.code == ErrorCode::UnknownMember => workspace.join_and_call(DEADLINE, call).await?,
+            Err(e) if e.code == ErrorCode::UnknownMember => workspace.join_and_call(DEADLINE, request).await?,
             answer => answer?,
         };
         Ok((workspace, answer))
     }
 
-    /// The same with how the room stands. The holder finds its lease there.
+    /// Finds the room of this path and its state. The holder finds its lease there.
     pub(crate) async fn find_state(context: &Context, path: impl Into<PathArg>) -> Result<(Self, RoomState), Failure> {
-        Self::find_and_call(context, path, async |rpc, room| rpc.get_room_state(room.clone()).await).await
+        Self::find_and_call(context, path, |room_id| GetRoomState { room_id }).await
     }
 
-    async fn reach(context: &Context, path: PathArg, wire: Wire) -> Result<Self, Failure> {
+    async fn reach(context: &Context, path: PathArg, transport: Transport) -> Result<Self, Failure> {
         let path = path.text()?;
-        let (client, output) = context.connect_at(Some(path.clone()), wire).await?;
+        let (client, output) = context.connect_at(Some(path.clone()), transport).await?;
         Ok(Self { room_id: room_of(&client, &path)?, client, output, path })
     }
 
     /// Makes a call that only a member may make. A caller who is not one yet joins the room that is there, and is told.
-    pub(crate) async fn call<T>(
-        &mut self,
-        call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
-    ) -> Result<T, Failure> {
-        self.call_within(DEADLINE, call).await
+    pub(crate) async fn call<M: Method>(&mut self, request: impl Fn(RoomId) -> M) -> Result<M::Answer, Failure> {
+        self.call_within(DEADLINE, request).await
     }
 
-    pub(crate) async fn call_within<T>(
+    /// Makes a member's call that may take longer than an ordinary one.
+    pub(crate) async fn call_within<M: Method>(
         &mut self,
         deadline: Duration,
-        call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
-    ) -> Result<T, Failure> {
-        let room_id = self.room_id.clone();
-        match self.client.call_within(deadline, async |rpc| call(rpc, &room_id).await).await {
-            Err(e) if e.code == ErrorCode::UnknownMember => self.join_and_call(deadline, call).await,
+        request: impl Fn(RoomId) -> M,
+    ) -> Result<M::Answer, Failure> {
+        match self.client.call_within(deadline, request(self.room_id.clone())).await {
+            Err(e) if e.code == ErrorCode::UnknownMember => self.join_and_call(deadline, request).await,
             answer => Ok(answer?),
         }
     }
 
-    async fn join_and_call<T>(
+    async fn join_and_call<M: Method>(
         &mut self,
         deadline: Duration,
-        call: impl AsyncFn(&Rpc, &RoomId) -> Result<T, ClientError>,
-    ) -> Result<T, Failure> {
+        request: impl Fn(RoomId) -> M,
+    ) -> Result<M::Answer, Failure> {
         let joined = join(&mut self.client, &self.path, false, None).await?;
         self.say_joined(&joined);
         self.room_id = joined.room_id.clone();
-        Ok(self.client.call_within(deadline, async |rpc| call(rpc, &joined.room_id).await).await?)
+        Ok(self.client.call_within(deadline, request(joined.room_id)).await?)
     }
 
     fn say_joined(&self, joined: &Joined) {
@@ -162,9 +160,9 @@ impl Workspace {
             return Ok(Names::default());
         }
         let (room_id, joins) = (self.room_id.clone(), OneOrMany::One("member_joined".into()));
-        let page = async |rpc: &Rpc| {
+        let page = {
             let (all, types) = (Some(NAMES), Some(joins.clone()));
-            EventApiClient::get_room_events(rpc, room_id.clone(), None, all, types, None, None).await
+            GetRoomEvents { room_id: room_id.clone(), limit: all, event_type: types, ..Default::default() }
         };
         let joins = self.client.call(page).await?;
         Ok(Names::of(&joins.events))
@@ -175,13 +173,13 @@ impl Workspace {
         Ok(self.resolve(name).await?.agent_id)
     }
 
-    /// The same, with what it is called.
+    /// The member a name means, with its display name.
     pub(crate) async fn resolve(&mut self, name: &str) -> Result<ResolvedMember, Failure> {
-        self.call(async |rpc, room| rpc.resolve_member(room.clone(), name.to_owned()).await).await
+        self.call(|room_id| ResolveMember { room_id, name: name.to_owned() }).await
     }
 }
 
-/// The room the daemon found where the client stands.
+/// The room the daemon found for the path of the greeting.
 fn room_of(client: &Client, path: &str) -> Result<RoomId, Failure> {
     client.welcome().room_id.clone().ok_or_else(|| Failure::Refused(nobody_joined(path)))
 }
@@ -194,6 +192,11 @@ pub(crate) async fn join(
     name: Option<String>,
 ) -> Result<Joined, Failure> {
     let key = key();
-    let call = async |rpc: &Rpc| rpc.join_path(path.to_owned(), Some(force_new), name.clone(), key.clone()).await;
+    let call = JoinPath {
+        context_path: path.to_owned(),
+        force_new: Some(force_new),
+        display_name: name.clone(),
+        idempotency_key: key.clone(),
+    };
     Ok(client.call(call).await?)
 }

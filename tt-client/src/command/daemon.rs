@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tt_proto::api::{DaemonApiClient, DaemonStatus};
+use tt_proto::requests::{DaemonStatus, DaemonStatusAnswer};
 use tt_proto::{Error, ErrorCode};
 
 use crate::connect::{Client, LockState, Settings, Started, lock_state, start, stop};
@@ -56,7 +56,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 async fn started(context: &Context) -> Result<(), Failure> {
     let how = start(&context.settings).await.map_err(Failure::NoDaemon)?;
     let (mut client, output) = context.connect().await?;
-    let status = client.call(async |rpc| rpc.daemon_status().await).await?;
+    let status = client.call(DaemonStatus {}).await?;
     let what = if how == Started::Now { "started" } else { "already running" };
     Ok(output.answer(&status, |status, style| format!("ttd {what}: {}", describe(status, style)))?)
 }
@@ -72,7 +72,7 @@ async fn status(context: &Context) -> Result<(), Failure> {
     let settings = Settings { autostart: false, ..context.settings.clone() };
     match Client::connect(settings.clone()).await {
         Ok(mut client) => {
-            let status = client.call(async |rpc| rpc.daemon_status().await).await?;
+            let status = client.call(DaemonStatus {}).await?;
             Ok(context
                 .output()
                 .answer(&status, |status, style| format!("ttd is running: {}", describe(status, style)))?)
@@ -95,7 +95,7 @@ fn words(answer: &Value) -> String {
     answer["status"].as_str().unwrap_or_default().replace('_', " ")
 }
 
-fn describe(status: &DaemonStatus, style: &Style) -> String {
+fn describe(status: &DaemonStatusAnswer, style: &Style) -> String {
     let row = |name: &str, value: &str| format!("\n  {} {value}", style.dim(&format!("{name:<9}")));
     let mut text = format!("version {}, pid {}", status.version, status.pid);
     text.push_str(&row("started", &render::ago(status.started_at, render::now())));

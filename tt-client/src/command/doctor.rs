@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tt_proto::api::DaemonApiClient;
 use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::is_private_dir;
+use tt_proto::requests::DaemonStatus;
 use tt_proto::{Error, ErrorCode, VERSION};
 
 use crate::connect::{Client, LockState, Settings, daemon_program, lock_state};
@@ -184,7 +184,7 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
         Ok(client) => client,
         Err(e) => return vec![Check::failed("daemon", &e)],
     };
-    let status = match client.call(async |rpc| rpc.daemon_status().await).await {
+    let status = match client.call(DaemonStatus {}).await {
         Ok(status) => status,
         Err(e) => return vec![Check::failed("daemon", &e)],
     };

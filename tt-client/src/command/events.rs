@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use tt_proto::AgentId;
-use tt_proto::api::EventApiClient;
-use tt_proto::event::{Event, Events};
+use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
+use tt_proto::requests::{EventPage, GetRoomEvents, SubscribeEvents, WaitForEvents};
 
-use crate::connect::{DEADLINE, Rpc};
+use crate::connect::DEADLINE;
 use crate::follow::{Signals, Wrote, reader_gone, say_cursor, write};
 use crate::output::Style;
 use crate::render::Names;
@@ -87,9 +87,13 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         }
         _ => {
             let room_id = workspace.room_id.clone();
-            let page = async |rpc: &Rpc| {
-                let (types, from, target) = stream.filters();
-                rpc.get_room_events(room_id.clone(), stream.after, stream.limit, types, from, target).await
+            let page = GetRoomEvents {
+                room_id,
+                after_event_seq: stream.after,
+                limit: stream.limit,
+                event_type: stream.event_type,
+                from_agent_id: stream.from,
+                target_agent_id: stream.target,
             };
             let (events, names) = (workspace.client.call(page).await?, workspace.names().await?);
             Ok(workspace.output.answer(&events, |events, style| text(events, &names, style))?)
@@ -98,10 +102,6 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 }
 
 impl Stream {
-    fn filters(&self) -> (Option<OneOrMany>, Option<AgentId>, Option<String>) {
-        (self.event_type.clone(), self.from.clone(), self.target.clone())
-    }
-
     fn patience(&self) -> Duration {
         self.give_up.map_or(ONE_WAIT, |at| at.saturating_duration_since(Instant::now()).min(ONE_WAIT))
     }
@@ -110,14 +110,24 @@ impl Stream {
         self.give_up.is_some_and(|at| Instant::now() >= at)
     }
 
-    async fn wait(&self, workspace: &mut Workspace, after: Option<i64>, patience: Duration) -> Result<Events, Failure> {
+    async fn wait(
+        &self,
+        workspace: &mut Workspace,
+        after: Option<i64>,
+        patience: Duration,
+    ) -> Result<EventPage, Failure> {
         let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         let room_id = workspace.room_id.clone();
-        let call = async |rpc: &Rpc| {
-            let (types, from, target) = self.filters();
-            rpc.wait_for_events(room_id.clone(), after, self.limit, types, from, target, Some(millis)).await
+        let request = WaitForEvents {
+            room_id,
+            after_event_seq: after,
+            limit: self.limit,
+            event_type: self.event_type.clone(),
+            from_agent_id: self.from.clone(),
+            target_agent_id: self.target.clone(),
+            max_wait_ms: Some(millis),
         };
-        Ok(workspace.client.call_within(patience + DEADLINE, call).await?)
+        Ok(workspace.client.call_within(patience + DEADLINE, request).await?)
     }
 
     /// Where "now" is, so that nothing is missed when the daemon restarts before the first event.
@@ -130,7 +140,7 @@ impl Stream {
 }
 
 /// Blocks for the next events that fit. None of them are there when its time is up.
-pub(crate) async fn wait_for_log(workspace: &mut Workspace, stream: Stream) -> Result<Events, Failure> {
+pub(crate) async fn wait_for_log(workspace: &mut Workspace, stream: Stream) -> Result<EventPage, Failure> {
     let cursor = stream.start(workspace).await?;
     loop {
         let events = stream.wait(workspace, Some(cursor), stream.patience()).await?;
@@ -168,13 +178,14 @@ async fn follow(
     cursor: &mut i64,
 ) -> Result<(), Failure> {
     loop {
-        let room_id = workspace.room_id.clone();
-        let from_here = *cursor;
-        let subscribe = async |rpc: &Rpc| {
-            let (types, from, target) = stream.filters();
-            rpc.subscribe_events(room_id.clone(), Some(from_here), types, from, target).await
+        let request = SubscribeEvents {
+            room_id: workspace.room_id.clone(),
+            after_event_seq: Some(*cursor),
+            event_type: stream.event_type.clone(),
+            from_agent_id: stream.from.clone(),
+            target_agent_id: stream.target.clone(),
         };
-        let mut items = workspace.client.call(subscribe).await?;
+        let mut items = workspace.client.subscribe(request).await?;
         // A stream that breaks off, by whatever end of the daemon, is taken up again where it was.
         while let Some(Ok(item)) = items.next().await {
             if let Some(event) = &item.event {
@@ -193,7 +204,7 @@ async fn follow(
     }
 }
 
-fn text(events: &Events, names: &Names, style: &Style) -> String {
+fn text(events: &EventPage, names: &Names, style: &Style) -> String {
     if events.events.is_empty() {
         return "nothing happened yet".into();
     }

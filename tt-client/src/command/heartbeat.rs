@@ -1,7 +1,7 @@
 //! `tt heartbeat`: say that the holder is still at work. Any other command says so too.
 
 use tt_proto::ErrorCode;
-use tt_proto::api::StickApiClient;
+use tt_proto::requests::Heartbeat;
 
 use super::release::held;
 use crate::workspace::{PathArg, Workspace};
@@ -28,7 +28,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 async fn beat(context: &Context, args: Args) -> Result<(), Failure> {
     let (mut workspace, state) = Workspace::find_state(context, args.path).await?;
     let (lease, turn) = held(state)?;
-    let beat = workspace.call(async |rpc, room| rpc.heartbeat(room.clone(), lease.clone(), turn).await).await?;
+    let beat = workspace.call(|room_id| Heartbeat { room_id, lease_id: lease.clone(), expected_turn_id: turn }).await?;
     if context.hook {
         // The harness would read our answer as its own kind of JSON.
         return Ok(());

@@ -1,11 +1,10 @@
 //! `tt join`: become a member of the workspace's room.
 
-use tt_proto::room::Joined;
-
 use crate::output::{Style, harmless};
 use crate::render;
 use crate::workspace::{PathArg, join};
 use crate::{Context, Failure};
+use tt_proto::requests::Joined;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tt join --name reviewer")]

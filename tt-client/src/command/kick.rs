@@ -1,6 +1,6 @@
 //! `tt kick`: remove a member that is gone.
 
-use tt_proto::api::RoomApiClient;
+use tt_proto::requests::KickMember;
 use tt_proto::{Error, ErrorCode};
 
 use crate::render;
@@ -33,9 +33,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     })?;
     let key = key();
     let kicked = workspace
-        .call(async |rpc, room| {
-            rpc.kick_member(room.clone(), target.agent_id.clone(), Some(args.force), args.reason.clone(), key.clone())
-                .await
+        .call(|room_id| KickMember {
+            room_id,
+            target_agent_id: target.agent_id.clone(),
+            force: Some(args.force),
+            reason: args.reason.clone(),
+            idempotency_key: key.clone(),
         })
         .await?;
     Ok(workspace.output.answer(&kicked, |kicked, _| {

@@ -1,7 +1,6 @@
 //! `tt leave`: stop being a member.
 
-use tt_proto::api::RoomApiClient;
-use tt_proto::room::Departure;
+use tt_proto::requests::{Departure, LeaveRoom};
 
 use crate::output::harmless;
 use crate::workspace::{PathArg, Workspace, key};
@@ -18,7 +17,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let mut workspace = Workspace::find(context, args.path).await?;
     let (room_id, key) = (workspace.room_id.clone(), key());
     // Not through the call that joins first: leaving a room one is not in would enter it.
-    let left = workspace.client.call(async |rpc| rpc.leave_room(room_id.clone(), key.clone()).await).await?;
+    let left = workspace.client.call(LeaveRoom { room_id: room_id.clone(), idempotency_key: key.clone() }).await?;
     Ok(workspace.output.answer(&left, |left, _| {
         let rest = if left.status == Departure::RoomDeleted { "; nobody is left, and the room is gone" } else { "" };
         format!("left {}{rest}", harmless(&left.canonical_path))

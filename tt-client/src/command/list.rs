@@ -1,8 +1,8 @@
 //! `tt list`: the rooms there are.
 
 use tt_proto::AgentId;
-use tt_proto::api::RoomApiClient;
-use tt_proto::room::{RoomSummary, Rooms};
+use tt_proto::requests::{ListRooms, RoomList};
+use tt_proto::room::RoomSummary;
 
 use crate::output::{Style, harmless};
 use crate::render;
@@ -23,11 +23,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let path = args.path.or(args.dir).map(|path| PathArg::at(path).text()).transpose()?;
     let (mut client, output) = context.connect().await?;
-    let rooms = client.call(async |rpc| rpc.list_rooms(path.clone()).await).await?;
+    let rooms = client.call(ListRooms { context_path: path.clone() }).await?;
     Ok(output.answer(&rooms, text)?)
 }
 
-fn text(rooms: &Rooms, style: &Style) -> String {
+fn text(rooms: &RoomList, style: &Style) -> String {
     if rooms.rooms.is_empty() {
         return "no rooms; open one with tt join".into();
     }

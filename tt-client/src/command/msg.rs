@@ -3,14 +3,14 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use tt_proto::api::{EventApiClient, MessageApiClient};
 use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
-use tt_proto::message::{DeliveryHint, Sent, Skipped, Taken};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_proto::message::DeliveryHint;
+use tt_proto::requests::{GetRoomEvents, SendMessage, Sent, Skipped, TakeMessages, Taken};
+use tt_proto::{AgentId, Error, ErrorCode};
 
 use super::events::{Stream, follow_log, wait_for_log};
-use crate::connect::{DEADLINE, Rpc};
+use crate::connect::DEADLINE;
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
 use crate::later::Later;
 use crate::output::{Format, Style};
@@ -95,9 +95,13 @@ async fn send(context: &Context, args: SendArgs) -> Result<(), Failure> {
         _ => DeliveryHint::Normal,
     };
     let key = key();
-    let send = async |rpc: &Rpc, room: &RoomId| {
-        let (to, hint) = (Some(args.who.clone()), Some(hint.as_str().to_owned()));
-        rpc.send_message(room.clone(), body.clone(), None, to, hint, key.clone()).await
+    let send = |room_id| SendMessage {
+        room_id,
+        body: body.clone(),
+        to: Some(args.who.clone()),
+        delivery_hint: Some(hint.as_str().to_owned()),
+        idempotency_key: key.clone(),
+        ..Default::default()
     };
     let (workspace, sent) = Workspace::find_and_call(context, args.path, send).await?;
     Ok(workspace.output.answer(&sent, sent_text)?)
@@ -173,18 +177,13 @@ async fn recv_from_log(
     let names = workspace.names().await?;
     let (mut cursor, room_id) = (after, workspace.room_id.clone());
     loop {
-        let page = async |rpc: &_| {
-            let (from, target) = (stream.from.clone(), stream.target.clone());
-            EventApiClient::get_room_events(
-                rpc,
-                room_id.clone(),
-                Some(cursor),
-                None,
-                stream.event_type.clone(),
-                from,
-                target,
-            )
-            .await
+        let page = GetRoomEvents {
+            room_id: room_id.clone(),
+            after_event_seq: Some(cursor),
+            event_type: stream.event_type.clone(),
+            from_agent_id: stream.from.clone(),
+            target_agent_id: stream.target.clone(),
+            ..Default::default()
         };
         let page = workspace.client.call(page).await?;
         if page.events.is_empty() {
@@ -296,15 +295,20 @@ impl Hand {
     async fn take(&mut self, max_replay: Option<usize>, patience: Duration) -> Result<Taken, Failure> {
         let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         let (surface, from) = (self.surface, self.from.clone());
-        let call = async |rpc: &Rpc, room: &RoomId| {
-            rpc.take_messages(room.clone(), surface.to_owned(), from.clone(), max_replay, None, Some(millis)).await
+        let call = |room_id| TakeMessages {
+            room_id,
+            surface: surface.to_owned(),
+            from_agent_id: from.clone(),
+            max_replay,
+            max_wait_ms: Some(millis),
+            ..Default::default()
         };
         if patience.is_zero() {
             return self.workspace.call(call).await;
         }
         // Whoever was a member a moment ago and is none now was removed, and must not come back by itself.
         let room_id = self.workspace.room_id.clone();
-        Ok(self.workspace.client.call_within(patience + DEADLINE, async |rpc| call(rpc, &room_id).await).await?)
+        Ok(self.workspace.client.call_within(patience + DEADLINE, call(room_id)).await?)
     }
 
     async fn show(&mut self, taken: Taken) -> Result<Wrote, Failure> {

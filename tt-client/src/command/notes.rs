@@ -2,11 +2,10 @@
 
 use std::io::Read;
 
-use tt_proto::api::NoteApiClient;
-use tt_proto::note::{Note, Notes};
-use tt_proto::{Error, ErrorCode, NoteId, RoomId};
+use tt_proto::note::Note;
+use tt_proto::requests::{AddNote, ListNotes, NoteList, ResolveNote};
+use tt_proto::{Error, ErrorCode, NoteId};
 
-use crate::connect::Rpc;
 use crate::output::{Style, harmless};
 use crate::render::Names;
 use crate::workspace::{PathFlag, Workspace, key};
@@ -57,23 +56,25 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Args::Add { body, turn, stdin, path } => {
             let body = if stdin { read_stdin()? } else { body.join(" ") };
             let key = key();
-            let add =
-                async |rpc: &Rpc, room: &RoomId| rpc.add_note(room.clone(), body.clone(), turn, key.clone()).await;
+            let add = |room_id| AddNote { room_id, body: body.clone(), turn_id: turn, idempotency_key: key.clone() };
             let (workspace, note) = Workspace::find_and_call(context, path, add).await?;
             Ok(workspace.output.answer(&note, |note, style| format!("noted {}", style.dim(note.note_id.as_str())))?)
         }
         Args::List { all, after, limit, path } => {
             let mut workspace = Workspace::find(context, path).await?;
             let (room_id, after) = (workspace.room_id.clone(), after.map(NoteId::from));
-            let list =
-                async |rpc: &_| NoteApiClient::list_notes(rpc, room_id.clone(), after.clone(), Some(all), limit).await;
+            let list = ListNotes {
+                room_id: room_id.clone(),
+                after_note_id: after.clone(),
+                include_resolved: Some(all),
+                limit,
+            };
             let (notes, names) = (workspace.client.call(list).await?, workspace.names().await?);
             Ok(workspace.output.answer(&notes, |notes, style| text(notes, &names, style))?)
         }
         Args::Resolve { id, path } => {
             let (id, key) = (NoteId::from(id), key());
-            let resolve =
-                async |rpc: &Rpc, room: &RoomId| rpc.resolve_note(room.clone(), id.clone(), key.clone()).await;
+            let resolve = |room_id| ResolveNote { room_id, note_id: id.clone(), idempotency_key: key.clone() };
             let (workspace, resolved) = Workspace::find_and_call(context, path, resolve).await?;
             Ok(workspace
                 .output
@@ -89,7 +90,7 @@ fn read_stdin() -> Result<String, Failure> {
     Ok(text)
 }
 
-fn text(notes: &Notes, names: &Names, style: &Style) -> String {
+fn text(notes: &NoteList, names: &Names, style: &Style) -> String {
     if notes.notes.is_empty() {
         return "no notes".into();
     }

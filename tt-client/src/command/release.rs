@@ -1,8 +1,6 @@
 //! `tt release` and `tt pass`: give the stick away, with a handoff.
 
-use tt_proto::api::StickApiClient;
-use tt_proto::room::RoomState;
-use tt_proto::turn::Relinquished;
+use tt_proto::requests::{PassStick, ReleaseStick, Relinquished, RoomState};
 use tt_proto::{Error, ErrorCode, LeaseId};
 
 use crate::handoff::HandoffArgs;
@@ -36,8 +34,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let (lease, turn) = held(state)?;
     let key = key();
     let released = workspace
-        .call(async |rpc, room| {
-            rpc.release_stick(room.clone(), lease.clone(), turn, handoff.clone(), key.clone()).await
+        .call(|room_id| ReleaseStick {
+            room_id,
+            lease_id: lease.clone(),
+            expected_turn_id: turn,
+            handoff: handoff.clone(),
+            idempotency_key: key.clone(),
         })
         .await?;
     show(&mut workspace, &released, turn).await
@@ -50,8 +52,13 @@ pub(crate) async fn run_pass(context: &Context, args: PassArgs) -> Result<(), Fa
     let (lease, turn) = held(state)?;
     let key = key();
     let passed = workspace
-        .call(async |rpc, room| {
-            rpc.pass_stick(room.clone(), lease.clone(), turn, to.clone(), handoff.clone(), key.clone()).await
+        .call(|room_id| PassStick {
+            room_id,
+            lease_id: lease.clone(),
+            expected_turn_id: turn,
+            to_agent_id: to.clone(),
+            handoff: handoff.clone(),
+            idempotency_key: key.clone(),
         })
         .await?;
     show(&mut workspace, &passed, turn).await

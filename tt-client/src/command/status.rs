@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tt_proto::AgentId;
-use tt_proto::room::{RoomState, StickState};
+use tt_proto::requests::RoomState;
+use tt_proto::room::StickState;
 
 use crate::connect::Settings;
 use crate::layout::columns;

@@ -1,6 +1,6 @@
 //! `tt take`: take the stick from someone who no longer answers.
 
-use tt_proto::api::StickApiClient;
+use tt_proto::requests::TakeoverStick;
 
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
@@ -22,8 +22,12 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let (mut workspace, state) = Workspace::find_state(context, args.path).await?;
     let (turn, key) = (state.room.turn_id, key());
     let taken = workspace
-        .call(async |rpc, room| {
-            rpc.takeover_stick(room.clone(), turn, args.reason.clone(), Some(args.operator), key.clone()).await
+        .call(|room_id| TakeoverStick {
+            room_id,
+            expected_turn_id: turn,
+            reason: args.reason.clone(),
+            operator_override: Some(args.operator),
+            idempotency_key: key.clone(),
         })
         .await?;
     let names = workspace.names().await.unwrap_or_default();

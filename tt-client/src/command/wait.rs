@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use tt_proto::api::StickApiClient;
 use tt_proto::event::Event;
-use tt_proto::turn::{Reason, Wait, WaitStatus};
+use tt_proto::requests::{Wait, WaitForTurn};
+use tt_proto::turn::{Reason, WaitStatus};
 
 use crate::connect::DEADLINE;
 use crate::output::Style;
@@ -78,8 +78,12 @@ async fn wait(
 ) -> Result<Wait, Failure> {
     let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
     workspace
-        .call_within(patience + DEADLINE, async |rpc, room| {
-            rpc.wait_for_turn(room.clone(), Some(millis), Some(park), Some(claim), Some(events)).await
+        .call_within(patience + DEADLINE, |room_id| WaitForTurn {
+            room_id,
+            max_wait_ms: Some(millis),
+            park: Some(park),
+            claim: Some(claim),
+            include_events: Some(events),
         })
         .await
 }

@@ -1,7 +1,6 @@
 //! `tt whoami`: who the daemon takes the caller for, and why.
 
-use tt_proto::api::DaemonApiClient;
-use tt_proto::hello::Whoami;
+use tt_proto::requests::{Whoami, WhoamiAnswer};
 
 use crate::output::{Style, harmless};
 use crate::{Context, Failure};
@@ -16,11 +15,11 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let (mut client, output) = context.connect().await?;
-    let whoami = client.call(async |rpc| rpc.whoami(Some(args.explain)).await).await?;
+    let whoami = client.call(Whoami { explain: Some(args.explain) }).await?;
     Ok(output.answer(&whoami, text)?)
 }
 
-fn text(whoami: &Whoami, style: &Style) -> String {
+fn text(whoami: &WhoamiAnswer, style: &Style) -> String {
     let identity = &whoami.identity;
     let mut text = style.bold(&harmless(identity.agent_id.as_str()));
     if let Some(session) = &identity.session_id {

@@ -1,5 +1,5 @@
-//! The way to the daemon: connect, say hello, start it when there is none, replace it when it is older, and come back
-//! when it goes away. One place, used by every command.
+//! Reaches the daemon: connects, greets it, starts it if there is none, replaces it if it is older, and reconnects when it
+//! goes away. Every command uses this.
 
 mod replace;
 mod rpc;
@@ -10,24 +10,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jsonrpsee::core::ClientError;
+use jsonrpsee::core::client::Subscription;
 use tokio::time::Instant;
-use tt_proto::api::DaemonApiClient;
-use tt_proto::hello::{CAPABILITIES, Hello, Signals, Welcome};
+use tt_proto::hello::{CAPABILITIES, Greeting, Signals};
 use tt_proto::paths::{Environment, Paths, is_private_dir};
+use tt_proto::requests::{Hello, Method, Stream, Welcome};
 use tt_proto::{Error, ErrorCode, PROTOCOL, VERSION};
 
 pub use replace::{LockState, lock_state, stop, wait_until_gone};
 pub use rpc::Rpc;
 pub use start::{Started, daemon_program, start};
-use transport::{Mute, Opened};
+use transport::{HandshakeError, Opened};
 
 use crate::runtime::in_a_runtime;
 
 /// No ordinary call takes longer than this on a daemon that works.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long to let a daemon that just hung up finish going away before looking again.
-const GOING_AWAY: Duration = Duration::from_millis(5);
+/// How long to wait before connecting again to a daemon that closed the connection.
+const RECONNECT_DELAY: Duration = Duration::from_millis(5);
 
 /// What a client needs to know before it connects.
 #[derive(Debug, Clone)]
@@ -39,21 +40,21 @@ pub struct Settings {
     pub autostart: bool,
     pub version: String,
     pub protocol: u32,
-    /// The daemon to start; looked for beside this program when not given.
+    /// The daemon to start; by default the one in the directory of this program.
     pub daemon: Option<PathBuf>,
     pub deadline: Duration,
-    pub wire: Wire,
-    /// Where the caller stands: the welcome tells which room that is in.
+    pub transport: Transport,
+    /// A path of the workspace the caller is about: the answer to the greeting names its room.
     pub context_path: Option<String>,
 }
 
 /// How calls travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// One at a time: for a command that is over at once.
-    Short,
-    /// Many at a time, and streams of events: for whoever stays.
-    Long,
+pub enum Transport {
+    /// One call at a time: for a command that ends at once.
+    Http,
+    /// Many calls at a time, and streams of events: for a command that keeps running.
+    WebSocket,
 }
 
 impl Settings {
@@ -67,14 +68,14 @@ impl Settings {
             protocol: PROTOCOL,
             daemon: env.get("TALKING_STICK_DAEMON").map(PathBuf::from),
             deadline: DEADLINE,
-            wire: Wire::Long,
+            transport: Transport::WebSocket,
             context_path: None,
             env,
         })
     }
 
-    fn hello(&self) -> Hello {
-        Hello {
+    fn greeting(&self) -> Greeting {
+        Greeting {
             protocol: self.protocol,
             version: self.version.clone(),
             capabilities: CAPABILITIES.iter().map(|c| (*c).to_owned()).collect(),
@@ -85,7 +86,7 @@ impl Settings {
     }
 }
 
-/// A connection that has said hello, and finds its way back when it is cut.
+/// A connection that has greeted the daemon, and reconnects when it is cut.
 #[derive(Debug)]
 pub struct Client {
     settings: Settings,
@@ -97,19 +98,20 @@ impl Client {
     /// Connects, starting the daemon if there is none and it may be started.
     pub async fn connect(settings: Settings) -> Result<Self, Error> {
         let (rpc, welcome) = reach(&settings).await?;
-        // Asked once. Whoever comes back later knows its room, and the path may be gone by then.
+        // The room is asked for once: after a reconnect it is known, and the path may be gone by then.
         let settings = Settings { context_path: None, ..settings };
         Ok(Self { settings, rpc, welcome })
     }
 
-    /// The same with a first call, which does not wait for the welcome. Where anything is out of the ordinary it is made again
-    /// after that, so it must be safe to repeat, like any other.
-    pub async fn connect_and<T>(
+    /// Connects and makes a first call, which is sent together with the greeting. If that does not work the call is made
+    /// again after an ordinary connect, so it must be safe to repeat, like any other.
+    pub async fn connect_and_call<M: Method>(
         settings: Settings,
-        first: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
-    ) -> Result<(Self, Result<T, Error>), Error> {
-        if let Some(rpc) = rush(&settings)? {
-            let answer = match rpc.within(settings.deadline, &first).await.ok_or_else(|| busy(&settings))? {
+        first: M,
+    ) -> Result<(Self, Result<M::Answer, Error>), Error> {
+        if let Some(rpc) = connect_fast(&settings)? {
+            let call = async |rpc: &Rpc| rpc.request(M::NAME, &first).await;
+            let answer = match rpc.within(settings.deadline, call).await.ok_or_else(|| busy(&settings))? {
                 Ok(answer) => Some(Ok(answer)),
                 Err(ClientError::Call(refusal)) => Some(Err(Error::from(&refusal))),
                 Err(_) => None,
@@ -138,14 +140,24 @@ impl Client {
         &self.rpc
     }
 
-    /// Makes one call. A connection that was cut is opened again and the call repeated, so `call` must be safe to repeat:
-    /// a read, or a write with an idempotency key.
-    pub async fn call<T>(&mut self, call: impl AsyncFn(&Rpc) -> Result<T, ClientError>) -> Result<T, Error> {
-        self.call_within(self.settings.deadline, call).await
+    /// Makes one call. A connection that was cut is opened again and the call repeated, so it must be safe to repeat: a read,
+    /// or a write with an idempotency key.
+    pub async fn call<M: Method>(&mut self, request: M) -> Result<M::Answer, Error> {
+        self.call_within(self.settings.deadline, request).await
     }
 
-    /// The same for a call that may take longer than an ordinary one.
-    pub async fn call_within<T>(
+    /// Makes one call that may take longer than an ordinary one, and repeats it on a new connection if it is cut.
+    pub async fn call_within<M: Method>(&mut self, deadline: Duration, request: M) -> Result<M::Answer, Error> {
+        self.repeat_within(deadline, async |rpc: &Rpc| rpc.request(M::NAME, &request).await).await
+    }
+
+    /// Starts a stream, on a new connection if this one was cut.
+    pub async fn subscribe<S: Stream>(&mut self, request: S) -> Result<Subscription<S::Item>, Error> {
+        self.repeat_within(self.settings.deadline, async |rpc: &Rpc| rpc.subscribe(&request).await).await
+    }
+
+    /// Makes a call and repeats it on a new connection if it is cut. `call` makes the request anew for every attempt.
+    pub async fn repeat_within<T>(
         &mut self,
         deadline: Duration,
         call: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
@@ -160,11 +172,11 @@ impl Client {
                     stopping if stopping.code == ErrorCode::DaemonUnreachable => stopping.message,
                     error => return Err(error),
                 },
-                // It was answered, and perhaps carried out: asking again would not make the answer readable.
+                // It was answered, and perhaps carried out: repeating it would not make the answer readable.
                 Err(ClientError::ParseError(e)) => return Err(unreadable(&e)),
                 Err(cut) => cut.to_string(),
             };
-            // A daemon that kept the call for a while did not die of it: it was restarted, however often that was before.
+            // A daemon that had the call for a while did not crash because of it: it was restarted.
             if asked.elapsed() >= self.settings.deadline / 10 {
                 cut_since = None;
             }
@@ -172,25 +184,27 @@ impl Client {
                 return Err(unreachable(&self.settings, &cut));
             }
             in_a_runtime().await;
-            tokio::time::sleep(GOING_AWAY).await;
+            tokio::time::sleep(RECONNECT_DELAY).await;
             (self.rpc, self.welcome) = reach(&self.settings).await?;
         }
     }
 }
 
-/// Opens a connection whose greeting goes out with the first call, if that is as easy as it is nearly always.
-fn rush(settings: &Settings) -> Result<Option<Rpc>, Error> {
+/// Opens a connection whose greeting is sent with the first call. None if that is not possible, which is rare.
+fn connect_fast(settings: &Settings) -> Result<Option<Rpc>, Error> {
     is_private_dir(settings.paths.socket_dir())?;
     match transport::open(&settings.paths.socket, settings.deadline) {
-        Opened::Stream(stream) => Ok(transport::speak_at_once(stream, settings.hello(), settings.deadline).ok()),
-        Opened::Nobody => Ok(None),
-        // Waited for once is waited for enough.
+        Opened::Stream(stream) => {
+            Ok(transport::handshake_with_first_call(stream, settings.greeting(), settings.deadline).ok())
+        }
+        Opened::NoDaemon => Ok(None),
+        // It has had its time already.
         Opened::Busy => Err(busy(settings)),
         Opened::Failed(error) => Err(error),
     }
 }
 
-/// Opens a connection that has said hello, whatever it takes.
+/// Opens a connection and greets the daemon, starting or replacing it if need be.
 async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
     in_a_runtime().await;
     is_private_dir(settings.paths.socket_dir())?;
@@ -199,18 +213,18 @@ async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
     loop {
         let stream = match transport::open(&settings.paths.socket, settings.deadline) {
             Opened::Stream(stream) => stream,
-            Opened::Nobody if started && Instant::now() >= give_up => {
+            Opened::NoDaemon if started && Instant::now() >= give_up => {
                 return Err(unreachable(settings, "it starts, and then nobody listens"));
             }
-            Opened::Nobody if settings.autostart => {
+            Opened::NoDaemon if settings.autostart => {
                 start(settings).await?;
-                // A start may take its time; the daemon that came of it has all of its own to answer.
+                // A start may take long; the new daemon has the whole deadline to answer.
                 if !std::mem::replace(&mut started, true) {
                     give_up = Instant::now() + settings.deadline;
                 }
                 continue;
             }
-            Opened::Nobody => {
+            Opened::NoDaemon => {
                 return Err(Error::new(ErrorCode::DaemonUnreachable, "no daemon is running, and autostart is off")
                     .hint("start it with `tt daemon start`, or drop --no-autostart and TT_NO_AUTOSTART"));
             }
@@ -229,49 +243,49 @@ async fn reach(settings: &Settings) -> Result<(Rpc, Welcome), Error> {
                 }
                 return Ok((rpc, welcome));
             }
-            Err(Greeting::Refused(rpc, error)) => {
+            Err(GreetError::Refused(rpc, error)) => {
                 let pid = replace::outdated(settings, &error).filter(|_| !replaced);
                 let Some(pid) = pid else { return Err(error) };
                 replaced = true;
                 replace::replace(settings, &rpc, pid).await?;
                 give_up = Instant::now() + settings.deadline;
             }
-            Err(Greeting::Failed(error)) => return Err(error),
-            // It was on its way out, or made room for others: the next try meets its successor.
-            Err(Greeting::HungUp(why)) if Instant::now() >= give_up => return Err(unreachable(settings, &why)),
-            Err(Greeting::HungUp(_)) => tokio::time::sleep(GOING_AWAY).await,
+            Err(GreetError::Failed(error)) => return Err(error),
+            // It was stopping, or closed this connection to make room: the next attempt reaches its successor.
+            Err(GreetError::HungUp(why)) if Instant::now() >= give_up => return Err(unreachable(settings, &why)),
+            Err(GreetError::HungUp(_)) => tokio::time::sleep(RECONNECT_DELAY).await,
         }
     }
 }
 
 /// Why a greeting failed.
-enum Greeting {
+enum GreetError {
     HungUp(String),
     Refused(Box<Rpc>, Error),
-    /// Another try would end the same way.
+    /// Another attempt would fail in the same way.
     Failed(Error),
 }
 
 async fn greet(
     settings: &Settings,
     stream: std::os::unix::net::UnixStream,
-    patience: Duration,
-) -> Result<(Rpc, Welcome), Greeting> {
-    let rpc = transport::speak(stream, settings.wire, patience).await.map_err(|mute| match mute {
-        Mute::HungUp(why) => Greeting::HungUp(why),
-        Mute::TimedOut => Greeting::Failed(busy(settings)),
-        Mute::Stranger(uid) => Greeting::Failed(stranger(settings, uid)),
+    timeout: Duration,
+) -> Result<(Rpc, Welcome), GreetError> {
+    let rpc = transport::handshake(stream, settings.transport, timeout).await.map_err(|e| match e {
+        HandshakeError::HungUp(why) => GreetError::HungUp(why),
+        HandshakeError::TimedOut => GreetError::Failed(busy(settings)),
+        HandshakeError::OtherUser(uid) => GreetError::Failed(other_user(settings, uid)),
     })?;
-    match rpc.hello(settings.hello()).await {
+    match rpc.call(Hello { hello: settings.greeting() }).await {
         Ok(welcome) => Ok((rpc, welcome)),
-        Err(ClientError::Call(refusal)) => Err(Greeting::Refused(Box::new(rpc), Error::from(&refusal))),
-        Err(ClientError::RequestTimeout) => Err(Greeting::Failed(busy(settings))),
-        Err(ClientError::ParseError(e)) => Err(Greeting::Failed(unreadable(&e))),
-        Err(cut) => Err(Greeting::HungUp(cut.to_string())),
+        Err(ClientError::Call(refusal)) => Err(GreetError::Refused(Box::new(rpc), Error::from(&refusal))),
+        Err(ClientError::RequestTimeout) => Err(GreetError::Failed(busy(settings))),
+        Err(ClientError::ParseError(e)) => Err(GreetError::Failed(unreadable(&e))),
+        Err(cut) => Err(GreetError::HungUp(cut.to_string())),
     }
 }
 
-fn stranger(settings: &Settings, uid: u32) -> Error {
+fn other_user(settings: &Settings, uid: u32) -> Error {
     let socket = settings.paths.socket.display();
     Error::new(ErrorCode::DaemonUnreachable, format!("{socket} is served by uid {uid}, not by you; nothing was sent"))
         .hint(format!("find out who put it there, remove it (rm '{socket}') and try again"))

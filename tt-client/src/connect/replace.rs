@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tt_proto::api::DaemonApiClient;
-use tt_proto::hello::{Program, Welcome};
+use tt_proto::hello::Program;
+use tt_proto::requests::{DaemonStop, Welcome};
 use tt_proto::{Error, ErrorCode};
 
 use super::start::daemon_program;
 use super::{Rpc, Settings};
 
-/// A daemon drains for at most two times five seconds before it leaves.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a daemon may take to exit. It finishes calls for at most two times five seconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often to look whether a daemon that was told to leave has left.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often to check whether a daemon that was told to stop has exited.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long a daemon that does not answer is given after SIGTERM.
-const MERCY: Duration = Duration::from_secs(3);
+/// How long a daemon that does not answer has to exit after SIGTERM.
+const SIGTERM_GRACE: Duration = Duration::from_secs(3);
 
-/// Whether somebody holds the daemon's lock, and whom the file names.
+/// Whether a process holds the daemon's lock, and which one the file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
     Free,
@@ -78,11 +78,11 @@ pub(super) async fn replace(settings: &Settings, rpc: &Rpc, pid: u32) -> Result<
     if !agrees_to_stop(settings, rpc).await {
         terminate(settings, pid, Signal::SIGTERM);
     }
-    wait_until_gone(settings, Some(pid), PATIENCE).await
+    wait_until_gone(settings, Some(pid), STOP_TIMEOUT).await
 }
 
 async fn agrees_to_stop(settings: &Settings, rpc: &Rpc) -> bool {
-    let asked = rpc.within(settings.deadline, async |rpc: &Rpc| rpc.daemon_stop().await).await;
+    let asked = rpc.within(settings.deadline, async |rpc: &Rpc| rpc.call(DaemonStop {}).await).await;
     asked.is_some_and(|answer| answer.is_ok())
 }
 
@@ -90,12 +90,12 @@ async fn agrees_to_stop(settings: &Settings, rpc: &Rpc) -> bool {
 pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error> {
     // A daemon that has taken the lock this instant is about to sign it.
     if lock_state(settings) == (LockState::Held { pid: None }) {
-        let _ = wait_until_gone(settings, None, MERCY).await;
+        let _ = wait_until_gone(settings, None, SIGTERM_GRACE).await;
     }
     let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
     if let Some(rpc) = rpc
         && agrees_to_stop(settings, rpc).await
-        && wait_until_gone(settings, pid, PATIENCE).await.is_ok()
+        && wait_until_gone(settings, pid, STOP_TIMEOUT).await.is_ok()
     {
         return Ok(true);
     }
@@ -109,7 +109,7 @@ pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error>
             return Ok(true);
         }
         terminate(settings, pid, signal);
-        if wait_until_gone(settings, Some(pid), MERCY).await.is_ok() {
+        if wait_until_gone(settings, Some(pid), SIGTERM_GRACE).await.is_ok() {
             return Ok(true);
         }
     }
@@ -129,7 +129,7 @@ fn terminate(settings: &Settings, pid: u32, signal: Signal) {
 pub async fn wait_until_gone(settings: &Settings, pid: Option<u32>, patience: Duration) -> Result<(), Error> {
     let gone = async {
         while lock_state(settings) == (LockState::Held { pid }) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(patience, gone).await.map_err(|_| {

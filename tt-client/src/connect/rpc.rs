@@ -1,8 +1,7 @@
-//! A connection as the API's callers see it. Two kinds, because starting up is most of what a short command does: one call
-//! at a time as HTTP requests, waited for in place, with no handshake, task, timer or runtime; or a WebSocket with many calls
-//! at once and streams.
+//! An open connection to the daemon. There are two kinds, because most of a short command's time is start-up: HTTP makes one
+//! call at a time and blocks for the response, with no handshake, task, timer or runtime; WebSocket has many calls under way
+//! and streams.
 
-use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -10,96 +9,95 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jsonrpsee::core::ClientError;
-use jsonrpsee::core::client::{BatchResponse, Client as WebSocket, ClientT, Subscription, SubscriptionClientT};
-use jsonrpsee::core::params::BatchRequestBuilder;
-use jsonrpsee::core::rpc_params;
+use jsonrpsee::core::client::{Client as WebSocketClient, ClientT, Subscription, SubscriptionClientT};
 use jsonrpsee::core::traits::ToRpcParams;
 use jsonrpsee::types::{ErrorObjectOwned, Id, Request};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
-use tt_proto::hello::{Hello, Welcome};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use tt_proto::hello::Greeting;
+use tt_proto::requests::{Hello, Method, Stream, Welcome};
 use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 
-/// More than this is no head of an answer of ours.
+/// A response whose head is longer than this is not from the daemon.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// A socket's own time-out is rounded to the ticks of the kernel. That matters where less than this is left, as for a prompt;
-/// elsewhere it is the cheaper one: it needs no timer of its own.
-const PRECISELY: Duration = Duration::from_millis(50);
+/// A socket's own time-out is rounded to the ticks of the kernel. Where less than this is left, as for a prompt, `poll` is
+/// used instead; elsewhere the socket's time-out is cheaper.
+const MIN_SOCKET_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A connection to call on.
 #[derive(Debug)]
 pub enum Rpc {
-    Short(Box<Short>),
-    Long(WebSocket),
+    Http(Box<HttpConnection>),
+    WebSocket(WebSocketClient),
 }
 
-/// One call at a time.
+/// A connection that makes one call at a time.
 #[derive(Debug)]
-pub struct Short(Mutex<Line>);
+pub struct HttpConnection(Mutex<HttpState>);
 
 #[derive(Debug)]
-struct Line {
-    /// Taken out for as long as a call is under way: one that was given up leaves its answer behind, and the next call must
-    /// not read that.
+struct HttpState {
+    /// Taken out while a call is under way: a call that timed out leaves its response behind, and the next call must not
+    /// read that.
     stream: Option<UnixStream>,
-    hello: Option<Hello>,
+    /// Sent together with the first call.
+    greeting: Option<Greeting>,
     welcome: Option<Welcome>,
     /// How long a call may take.
-    patience: Duration,
+    timeout: Duration,
 }
 
-/// What a call is answered with.
+/// A JSON-RPC response.
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct Response<'a> {
     #[serde(borrow)]
     result: Option<&'a RawValue>,
     error: Option<ErrorObjectOwned>,
 }
 
-impl Short {
-    /// Of a socket that blocks. A greeting, if there is one, goes out together with the first call.
-    pub(super) fn new(stream: UnixStream, hello: Option<Hello>, patience: Duration) -> Self {
-        Self(Mutex::new(Line { stream: Some(stream), hello, welcome: None, patience }))
+impl HttpConnection {
+    /// Takes a blocking socket. The greeting, if there is one, is sent together with the first call.
+    pub(super) fn new(stream: UnixStream, greeting: Option<Greeting>, timeout: Duration) -> Self {
+        Self(Mutex::new(HttpState { stream: Some(stream), greeting, welcome: None, timeout }))
     }
 
-    fn request<R: DeserializeOwned>(&self, method: &str, params: impl ToRpcParams) -> Result<R, ClientError> {
+    fn request<R: DeserializeOwned>(&self, method: &str, params: &RawValue) -> Result<R, ClientError> {
         let body = body(method, params)?;
         if body.len() > MAX_REQUEST_BYTES as usize {
             // Refused as the daemon would: a connection that was cut would be tried again.
             let refusal = Error::new(ErrorCode::InvalidInput, format!("a call of {} bytes is too long", body.len()));
             return Err(ClientError::Call(refusal.into()));
         }
-        let mut line = self.line();
-        match line.hello.take() {
-            None => understand(&line.exchange(&body)?),
+        let mut state = self.lock();
+        match state.greeting.take() {
+            None => parse_response(&state.exchange(&body)?),
             Some(hello) => {
-                let hello = self::body("hello", rpc_params![hello])?;
-                let answers = line.exchange(&format!("[{hello},{body}]"))?;
-                // Answered in their order; and where batches are not known, with one refusal for both.
-                let [welcome, answer] = serde_json::from_slice::<[&RawValue; 2]>(&answers).map_err(cut)?;
-                line.welcome = understand(welcome.get().as_bytes()).ok();
-                understand(answer.get().as_bytes())
+                let hello = self::body(Hello::NAME, &to_raw_value(&Hello { hello })?)?;
+                let responses = state.exchange(&format!("[{hello},{body}]"))?;
+                // The responses come in order. A daemon that does not support batches refuses both with one error.
+                let [welcome, response] = serde_json::from_slice::<[&RawValue; 2]>(&responses).map_err(cut)?;
+                state.welcome = parse_response(welcome.get().as_bytes()).ok();
+                parse_response(response.get().as_bytes())
             }
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn lock(&self) -> MutexGuard<'_, HttpState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn body(method: &str, params: impl ToRpcParams) -> Result<String, ClientError> {
-    let params = params.to_rpc_params()?;
-    Ok(serde_json::to_string(&Request::borrowed(method, params.as_deref(), Id::Number(0)))?)
+fn body(method: &str, params: &RawValue) -> Result<String, ClientError> {
+    Ok(serde_json::to_string(&Request::borrowed(method, Some(params), Id::Number(0)))?)
 }
 
-fn understand<R: DeserializeOwned>(answer: &[u8]) -> Result<R, ClientError> {
-    let answer: Answer<'_> = serde_json::from_slice(answer)?;
-    match (answer.result, answer.error) {
+fn parse_response<R: DeserializeOwned>(response: &[u8]) -> Result<R, ClientError> {
+    let response: Response<'_> = serde_json::from_slice(response)?;
+    match (response.result, response.error) {
         (_, Some(error)) => Err(ClientError::Call(error)),
         (result, None) => Ok(serde_json::from_str(result.map_or("null", RawValue::get))?),
     }
@@ -109,11 +107,11 @@ fn cut(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError 
     ClientError::Transport(why.into())
 }
 
-impl Line {
-    /// Sends a body and reads the one it is answered with.
+impl HttpState {
+    /// Sends a request and reads its response.
     fn exchange(&mut self, body: &str) -> Result<Vec<u8>, ClientError> {
-        let mut stream = self.stream.take().ok_or_else(|| cut("the last call was given up"))?;
-        let give_up = Instant::now() + self.patience;
+        let mut stream = self.stream.take().ok_or_else(|| cut("the last call timed out"))?;
+        let give_up = Instant::now() + self.timeout;
         let request = format!(
             "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
@@ -151,7 +149,7 @@ fn write_all(stream: &mut UnixStream, mut bytes: &[u8], give_up: Instant) -> std
 fn read_some(stream: &mut UnixStream, bytes: &mut [u8], give_up: Instant) -> std::io::Result<usize> {
     loop {
         let left = left(give_up)?;
-        if left < PRECISELY {
+        if left < MIN_SOCKET_TIMEOUT {
             let left = PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::ZERO);
             match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], left) {
                 Ok(0) | Err(Errno::EINTR) => continue,
@@ -227,90 +225,62 @@ impl Head {
     }
 }
 
+/// Parameters that are JSON already.
+struct RawParams(Box<RawValue>);
+
+impl ToRpcParams for RawParams {
+    fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {
+        Ok(Some(self.0))
+    }
+}
+
 impl Rpc {
-    /// What the greeting that went out with the first call was answered with, unless that was a refusal.
-    pub(super) fn welcome(&self) -> Option<Welcome> {
+    /// Makes a call, once.
+    pub async fn call<M: Method>(&self, request: M) -> Result<M::Answer, ClientError> {
+        self.request(M::NAME, &request).await
+    }
+
+    /// Makes a call by its name, for parameters and answers that are passed through.
+    pub async fn request<R: DeserializeOwned>(&self, name: &str, params: &impl Serialize) -> Result<R, ClientError> {
+        let params = to_raw_value(params)?;
         match self {
-            Self::Short(rpc) => rpc.line().welcome.take(),
-            Self::Long(_) => None,
+            Self::Http(connection) => connection.request(name, &params),
+            Self::WebSocket(client) => client.request(name, RawParams(params)).await,
         }
     }
 
-    /// Makes a call that is given up after so long; none when it was.
+    /// Starts a stream. Only a WebSocket can carry one.
+    pub async fn subscribe<S: Stream>(&self, request: &S) -> Result<Subscription<S::Item>, ClientError> {
+        match self {
+            Self::Http(_) => Err(ClientError::HttpNotImplemented),
+            Self::WebSocket(client) => {
+                client.subscribe(S::SUBSCRIBE, RawParams(to_raw_value(request)?), S::UNSUBSCRIBE).await
+            }
+        }
+    }
+
+    /// The answer to the greeting that was sent with the first call, unless it was refused.
+    pub(super) fn welcome(&self) -> Option<Welcome> {
+        match self {
+            Self::Http(connection) => connection.lock().welcome.take(),
+            Self::WebSocket(_) => None,
+        }
+    }
+
+    /// Makes a call within a deadline; none if it took longer.
     pub(super) async fn within<T>(
         &self,
         deadline: Duration,
         call: impl AsyncFn(&Rpc) -> Result<T, ClientError>,
     ) -> Option<Result<T, ClientError>> {
         match self {
-            Self::Short(rpc) => {
-                let usual = std::mem::replace(&mut rpc.line().patience, deadline);
+            Self::Http(connection) => {
+                let usual = std::mem::replace(&mut connection.lock().timeout, deadline);
                 let answer = call(self).await;
-                rpc.line().patience = usual;
+                connection.lock().timeout = usual;
                 Some(answer).filter(|answer| !matches!(answer, Err(ClientError::RequestTimeout)))
             }
-            Self::Long(_) => tokio::time::timeout(deadline, call(self)).await.ok(),
-        }
-    }
-}
-
-impl ClientT for Rpc {
-    async fn notification<Params>(&self, method: &str, params: Params) -> Result<(), ClientError>
-    where
-        Params: ToRpcParams + Send,
-    {
-        match self {
-            Self::Short(_) => Err(ClientError::HttpNotImplemented),
-            Self::Long(rpc) => rpc.notification(method, params).await,
-        }
-    }
-
-    async fn request<R, Params>(&self, method: &str, params: Params) -> Result<R, ClientError>
-    where
-        R: DeserializeOwned,
-        Params: ToRpcParams + Send,
-    {
-        match self {
-            Self::Short(rpc) => rpc.request(method, params),
-            Self::Long(rpc) => rpc.request(method, params).await,
-        }
-    }
-
-    async fn batch_request<'a, R>(&self, batch: BatchRequestBuilder<'a>) -> Result<BatchResponse<'a, R>, ClientError>
-    where
-        R: DeserializeOwned + Debug + 'a,
-    {
-        match self {
-            Self::Short(_) => Err(ClientError::HttpNotImplemented),
-            Self::Long(rpc) => rpc.batch_request(batch).await,
-        }
-    }
-}
-
-impl SubscriptionClientT for Rpc {
-    async fn subscribe<'a, Notif, Params>(
-        &self,
-        subscribe_method: &'a str,
-        params: Params,
-        unsubscribe_method: &'a str,
-    ) -> Result<Subscription<Notif>, ClientError>
-    where
-        Params: ToRpcParams + Send,
-        Notif: DeserializeOwned,
-    {
-        match self {
-            Self::Short(_) => Err(ClientError::HttpNotImplemented),
-            Self::Long(rpc) => rpc.subscribe(subscribe_method, params, unsubscribe_method).await,
-        }
-    }
-
-    async fn subscribe_to_method<Notif>(&self, method: &str) -> Result<Subscription<Notif>, ClientError>
-    where
-        Notif: DeserializeOwned,
-    {
-        match self {
-            Self::Short(_) => Err(ClientError::HttpNotImplemented),
-            Self::Long(rpc) => rpc.subscribe_to_method(method).await,
+            Self::WebSocket(_) => tokio::time::timeout(deadline, call(self)).await.ok(),
         }
     }
 }
@@ -321,8 +291,8 @@ mod tests {
 
     use super::*;
 
-    fn short(stream: UnixStream, hello: Option<Hello>) -> Short {
-        Short::new(stream, hello, Duration::from_secs(60))
+    fn connection(stream: UnixStream, greeting: Option<Greeting>) -> HttpConnection {
+        HttpConnection::new(stream, greeting, Duration::from_secs(60))
     }
 
     /// A daemon that reads one request, answers with these bytes in these pieces, and tells what it was asked.
@@ -343,7 +313,7 @@ mod tests {
     fn answered(pieces: &[&str]) -> Result<u32, ClientError> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let daemon = daemon(theirs, pieces);
-        let answer = short(ours, None).request("number", rpc_params![]);
+        let answer = connection(ours, None).request("number", RawValue::NULL);
         daemon.join().unwrap();
         answer
     }
@@ -352,13 +322,13 @@ mod tests {
     fn greeted(bytes: &str, at: usize) -> (Result<u32, ClientError>, Option<Welcome>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let hello = serde_json::from_value(serde_json::json!({"protocol": 1, "version": "1"})).unwrap();
-        let rpc = short(ours, Some(hello));
+        let rpc = connection(ours, Some(hello));
         let daemon = daemon(theirs, &[&bytes[..at], &bytes[at..]]);
-        let answer = rpc.request("number", rpc_params![]);
+        let answer = rpc.request("number", RawValue::NULL);
         let asked = daemon.join().unwrap();
         let methods: Vec<usize> = ["\"hello\"", "\"number\""].map(|method| asked.find(method).unwrap()).into();
         assert!(methods.is_sorted() && asked.matches("POST / ").count() == 1, "{asked}");
-        let welcome = rpc.line().welcome.take();
+        let welcome = rpc.lock().welcome.take();
         (answer, welcome)
     }
 
@@ -422,22 +392,22 @@ mod tests {
     #[test]
     fn the_answer_to_a_call_that_was_given_up_is_never_taken_for_the_next_ones() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let rpc = short(ours, None);
-        rpc.line().patience = Duration::from_millis(1);
-        let given_up = rpc.request::<u32>("one", rpc_params![]);
+        let rpc = connection(ours, None);
+        rpc.lock().timeout = Duration::from_millis(1);
+        let given_up = rpc.request::<u32>("one", RawValue::NULL);
         assert!(matches!(given_up, Err(ClientError::RequestTimeout)), "{given_up:?}");
         // Whether or not it is still listened to, the answer to the first call comes.
         let late = b"HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":1}";
         let _ = theirs.write_all(late);
-        let next = rpc.request::<u32>("two", rpc_params![]);
+        let next = rpc.request::<u32>("two", RawValue::NULL);
         assert!(matches!(next, Err(ClientError::Transport(_))), "{next:?}");
     }
 
     #[test]
     fn a_daemon_that_answers_byte_by_byte_is_given_up_in_time() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let rpc = short(ours, None);
-        rpc.line().patience = Duration::from_millis(20);
+        let rpc = connection(ours, None);
+        rpc.lock().timeout = Duration::from_millis(20);
         // Each byte comes well within the time there is for all of them, which is not enough for a million.
         let drip = thread::spawn(move || {
             theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").unwrap();
@@ -445,7 +415,7 @@ mod tests {
                 thread::yield_now();
             }
         });
-        let given_up = rpc.request::<u32>("one", rpc_params![]);
+        let given_up = rpc.request::<u32>("one", RawValue::NULL);
         assert!(matches!(given_up, Err(ClientError::RequestTimeout)), "{given_up:?}");
         drip.join().unwrap();
     }

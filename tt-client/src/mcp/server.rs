@@ -4,23 +4,23 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jsonrpsee::core::client::ClientT;
-use jsonrpsee::core::traits::ToRpcParams;
+use jsonrpsee::core::ClientError;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, InitializeResult,
     ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+use tt_proto::escape::escape_json;
 use tt_proto::event::{Event, EventType};
+use tt_proto::requests::{LeaveRoom, Method, WaitForTurn};
 use tt_proto::{Error, ErrorCode, VERSION};
 
 use super::caller::Callers;
-use super::in_band::{Inbox, visible};
+use super::in_band::Inbox;
 use super::tools::{ALL, Kind, ToolSpec};
 use super::written::Receipts;
 use crate::connect::{Client, DEADLINE, Rpc};
@@ -113,13 +113,13 @@ impl Server {
                 .hint(format!("the tools are {}", names.join(", ")))
         })?;
         let mut arguments = tool.arguments(request.arguments.unwrap_or_default())?;
-        if tool.name == "leave_room"
+        if tool.name == LeaveRoom::NAME
             && let Some(room) = arguments.get("room_id").and_then(Value::as_str)
         {
             // Afterwards there is no member left to hand anything to.
             inbox.collect_from(client, &room.into()).await;
         }
-        if tool.name == "wait_for_turn" {
+        if tool.name == WaitForTurn::NAME {
             arguments.entry("include_events").or_insert(true.into());
         }
         let made = match tool.kind {
@@ -129,16 +129,18 @@ impl Server {
                 let what = [caller, tool.name.to_owned(), Value::from(arguments.clone()).to_string()];
                 let write = self.unsettled.begin(what);
                 arguments.insert("idempotency_key".into(), write.key.clone().into());
-                let made = client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await;
+                let made = client.repeat_within(DEADLINE, async |rpc| ask(rpc, tool, &arguments).await).await;
                 if !made.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable) {
                     write.settle();
                 }
                 made
             }
-            Kind::Read | Kind::Repeatable => client.call(async |rpc| ask(rpc, tool, arguments.clone()).await).await,
+            Kind::Read | Kind::Repeatable => {
+                client.repeat_within(DEADLINE, async |rpc| ask(rpc, tool, &arguments).await).await
+            }
         };
         let mut answer = made?;
-        if tool.name == "wait_for_turn" {
+        if tool.name == WaitForTurn::NAME {
             move_messages(&mut answer, inbox);
         }
         Ok(answer)
@@ -161,9 +163,9 @@ impl Server {
             let left = until.saturating_duration_since(Instant::now());
             let mut arguments = arguments.clone();
             arguments.insert("max_wait_ms".into(), u64::try_from(left.as_millis()).unwrap_or(0).into());
-            ask(rpc, tool, arguments).await
+            ask(rpc, tool, &arguments).await
         };
-        let answer = client.call_within(asked + DEADLINE, call);
+        let answer = client.repeat_within(asked + DEADLINE, call);
         tokio::pin!(answer);
         let mut closed = self.closed.clone();
         let mut progress = tokio::time::interval(PROGRESS);
@@ -268,17 +270,9 @@ impl ServerHandler for Server {
     }
 }
 
-/// Parameters by name, as the daemon takes them.
-struct Named(Map<String, Value>);
-
-impl ToRpcParams for Named {
-    fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {
-        serde_json::value::to_raw_value(&self.0).map(Some)
-    }
-}
-
-async fn ask(rpc: &Rpc, tool: &ToolSpec, arguments: Map<String, Value>) -> Result<Value, jsonrpsee::core::ClientError> {
-    rpc.request(tool.name, Named(arguments)).await
+/// Makes the call of a tool. The answer is passed on whole, with fields that only a newer daemon knows.
+async fn ask(rpc: &Rpc, tool: &ToolSpec, arguments: &Map<String, Value>) -> Result<Value, ClientError> {
+    rpc.request(tool.name, arguments).await
 }
 
 fn given_up(why: &str) -> Error {
@@ -308,7 +302,7 @@ fn compose(outcome: Result<Value, Error>, inbox: &Inbox) -> CallToolResult {
         }
     };
     // Handoffs, notes and events are other people's words as well.
-    let mut content = vec![ContentBlock::text(visible(&answer.to_string()))];
+    let mut content = vec![ContentBlock::text(escape_json(&answer.to_string()))];
     if !inbox.is_empty() {
         content.push(ContentBlock::text(inbox.text()));
         if let Some(fields) = answer.as_object_mut() {

@@ -1,14 +1,17 @@
-//! The tools: their names, when to use them, and what they take. One table makes the list a model is shown and the check
-//! of what it sent, so that the two cannot differ.
+//! The tools: when to use them, and which parameters of the daemon's methods they offer. Names and types come from the
+//! methods themselves, and the list a model is shown and the check of what it sent are made from the same table.
 //!
-//! Every session of every harness pays for this list, so the words are few.
+//! Every session of every harness pays for this list, so the descriptions are short.
 
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tt_proto::filter::OneOrMany;
+use tt_proto::requests::{
+    AddNote, Field, GetRoomEvents, GetRoomState, Heartbeat, JoinPath, JsonType, KickMember, LeaveRoom, ListNotes,
+    ListRooms, Method, PassStick, ReleaseStick, Request, ResolveNote, SendMessage, TakeoverStick, WaitForEvents,
+    WaitForTurn,
+};
 use tt_proto::{Error, ErrorCode};
 
 /// What a tool does to the daemon.
@@ -23,153 +26,107 @@ pub(super) enum Kind {
     Wait,
 }
 
-/// One tool, named as the daemon's method is.
+/// One tool: a method of the daemon, and the part of its parameters that a model is offered.
 pub(super) struct ToolSpec {
     pub name: &'static str,
     pub kind: Kind,
     description: &'static str,
-    schema: fn() -> JsonObject,
-    /// The answer, where a program must choose by it.
+    parameters: &'static [Parameter],
+    /// The method's own list of fields.
+    fields: &'static [Field],
+    /// The properties of the answer, where a program must choose by them.
     output: fn() -> Option<Value>,
+    /// Reads the arguments as the method's request and writes them again.
     check: fn(Value) -> Result<Value, serde_json::Error>,
 }
 
-/// A type that a tool may take.
-trait Argument {
-    const REQUIRED: bool = true;
-    fn schema() -> Value;
+/// A field of the method that the tool offers, and what a model is told about it.
+struct Parameter {
+    name: &'static str,
+    /// Empty where the name says enough.
+    description: &'static str,
 }
 
-macro_rules! arguments_of_type {
-    ($($type:ty = $schema:tt;)+) => {$(
-        impl Argument for $type {
-            fn schema() -> Value {
-                json!($schema)
-            }
-        }
-    )+};
-}
-
-/// The handoff, passed on as it came; the daemon reads it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-struct Handoff(Map<String, Value>);
-
-arguments_of_type! {
-    String = { "type": "string" };
-    bool = { "type": "boolean" };
-    i64 = { "type": "integer" };
-    u64 = { "type": "integer" };
-    // One word is taken too, but not every model provider understands a schema with two types.
-    OneOrMany = { "type": "array", "items": { "type": "string" } };
-    Handoff = { "type": "object", "required": ["status", "next_action"] };
-}
-
-impl<T: Argument> Argument for Option<T> {
-    const REQUIRED: bool = false;
-
-    fn schema() -> Value {
-        T::schema()
-    }
-}
-
+/// Makes the list of tools: `Kind Request(field = "description", ...) "description" => { properties of the answer };`.
 macro_rules! tools {
-    ($($kind:ident $name:ident($($argument:ident: $type:ty $(= $about:literal)?),*) $description:literal $(=> $output:tt)?;)+) => {
+    ($($kind:ident $request:ident($($field:ident $(= $about:literal)?),*) $description:literal $(=> $output:tt)?;)+) => {
         pub(super) const ALL: &[ToolSpec] = &[$({
-            /// What this tool takes.
-            #[derive(Debug, Serialize, Deserialize)]
-            #[serde(deny_unknown_fields)]
-            struct Arguments {
-                $(#[serde(skip_serializing_if = "is_absent")] $argument: $type,)*
-            }
-
-            fn schema() -> JsonObject {
-                let (mut properties, mut required) = (Map::new(), Vec::<&str>::new());
-                $(
-                    let property = <$type>::schema();
-                    $(let property = described(property, $about);)?
-                    properties.insert(stringify!($argument).to_owned(), property);
-                    if <$type>::REQUIRED {
-                        required.push(stringify!($argument));
-                    }
-                )*
-                object(properties, &mut required)
-            }
+            // A parameter that the request does not have is an error of the compiler.
+            const _: fn(&$request) = |request| { $(let _ = &request.$field;)* };
 
             fn output() -> Option<Value> {
                 let output: Vec<Value> = vec![$(json!($output))?];
                 output.into_iter().next()
             }
 
-            fn check(arguments: Value) -> Result<Value, serde_json::Error> {
-                serde_json::from_value::<Arguments>(arguments).and_then(serde_json::to_value)
+            ToolSpec {
+                name: $request::NAME,
+                kind: Kind::$kind,
+                description: $description,
+                parameters: &[$(Parameter { name: stringify!($field), description: concat!($($about)?) },)*],
+                fields: $request::FIELDS,
+                output,
+                check: |arguments| serde_json::from_value::<$request>(arguments).and_then(serde_json::to_value),
             }
-
-            ToolSpec { name: stringify!($name), kind: Kind::$kind, description: $description, schema, output, check }
         },)+];
     };
 }
 
 tools! {
-    Write join_path(context_path: String = "any path in the workspace", force_new: Option<bool>, display_name: Option<String>)
+    Write JoinPath(context_path = "any path in the workspace", force_new, display_name)
         "Become a member of a workspace's room. Call once before working in a repository that other agents or people share; \
          gives the room_id that the other tools take."
         => { "room_id": { "type": "string" }, "agent_id": { "type": "string" }, "members": { "type": "array" } };
-    Read list_rooms(context_path: Option<String>)
+    Read ListRooms(context_path)
         "All rooms, or the one a path belongs to. Use to see whether a workspace is shared before joining.";
-    Read get_room_state(room_id: String)
+    Read GetRoomState(room_id)
         "Who holds the stick, who waits, the handoffs, whether a takeover is possible. Use to look without waiting.";
-    Wait wait_for_turn(room_id: String, max_wait_ms: Option<u64> = "at most and by default 48000; 0 tries once", park: Option<bool> = "stay listed, take no turn", claim: Option<bool> = "take an idle room even when alone", include_events: Option<bool> = "end early for messages, joins and leaves (default true)")
+    Wait WaitForTurn(room_id, max_wait_ms = "at most and by default 48000; 0 tries once", park = "stay listed, take no turn", claim = "take an idle room even when alone", include_events = "end early for messages, joins and leaves (default true)")
         "Get the stick before you change files. status your_turn brings turn_id, lease_id and the previous holder's handoff; \
          not_yet: call again; takeover_available: ask or decide, then takeover_stick."
         => {
             "status": { "enum": ["your_turn", "not_yet", "takeover_available", "closed", "removed"] },
             "turn_id": { "type": "integer" }, "lease_id": { "type": "string" }, "handoff": { "type": "object" }
         };
-    Repeatable heartbeat(room_id: String, lease_id: String, expected_turn_id: i64)
+    Repeatable Heartbeat(room_id, lease_id, expected_turn_id)
         "Keep your turn during long work without other calls, every few minutes.";
-    Write release_stick(room_id: String, lease_id: String, expected_turn_id: i64, handoff: Handoff = "status, next_action; also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
+    Write ReleaseStick(room_id, lease_id, expected_turn_id, handoff = "status, next_action; also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
         "End your turn as soon as you stop changing files. The handoff tells whoever is next where the work stands.";
-    Write pass_stick(room_id: String, lease_id: String, expected_turn_id: i64, to_agent_id: String, handoff: Handoff)
+    Write PassStick(room_id, lease_id, expected_turn_id, to_agent_id, handoff)
         "End your turn in favour of one member. Use when that one must be next; otherwise release_stick.";
-    Write takeover_stick(room_id: String, expected_turn_id: i64, reason: String, operator_override: Option<bool> = "only when a person told you to")
+    Write TakeoverStick(room_id, expected_turn_id, reason, operator_override = "only when a person told you to")
         "Take the stick from a holder who is gone or silent. Use only after takeover_available; then read get_room_events."
         => { "status": { "enum": ["your_turn"] }, "turn_id": { "type": "integer" }, "lease_id": { "type": "string" } };
-    Write send_message(room_id: String, body: String, to: Option<String> = "name, start of an id, or room", to_agent_id: Option<String>, delivery_hint: Option<String> = "normal|important|interrupt; interrupt sparingly")
+    Write SendMessage(room_id, body, to = "name, start of an id, or room", to_agent_id, delivery_hint = "normal|important|interrupt; interrupt sparingly")
         "Say something to a member, or to all, at any time. Everyone can read it and it grants nothing.";
-    Wait wait_for_events(room_id: String, after_event_seq: Option<i64>, limit: Option<u64>, event_type: Option<OneOrMany>, from_agent_id: Option<String>, target_agent_id: Option<String> = "self, any or an agent id", max_wait_ms: Option<u64>)
+    Wait WaitForEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id = "self, any or an agent id", max_wait_ms)
         "Watch the room without waiting for a turn. For your own turn or messages use wait_for_turn.";
-    Read get_room_events(room_id: String, after_event_seq: Option<i64>, limit: Option<u64>, event_type: Option<OneOrMany>, from_agent_id: Option<String>, target_agent_id: Option<String>)
+    Read GetRoomEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id)
         "Read the log: what happened before you came, or before a takeover.";
-    Write add_note(room_id: String, body: String, turn_id: Option<i64>)
+    Write AddNote(room_id, body, turn_id)
         "Leave a remark that stays until resolved and disturbs nobody, such as a bug seen while it is not your turn.";
-    Read list_notes(room_id: String, after_note_id: Option<String>, include_resolved: Option<bool>, limit: Option<u64>)
+    Read ListNotes(room_id, after_note_id, include_resolved, limit)
         "Read open notes, for instance at the start of a turn.";
-    Write resolve_note(room_id: String, note_id: String)
+    Write ResolveNote(room_id, note_id)
         "Mark a note as dealt with.";
-    Write kick_member(room_id: String, target_agent_id: String, force: Option<bool>, reason: Option<String>)
+    Write KickMember(room_id, target_agent_id, force, reason)
         "Remove a member whose process is gone. force only when a person told you to.";
-    Write leave_room(room_id: String)
+    Write LeaveRoom(room_id)
         "Stop being a member when you are done here. Release the stick first.";
 }
 
-fn is_absent<T: Serialize>(value: &T) -> bool {
-    serde_json::to_value(value).is_ok_and(|value| value.is_null())
-}
-
-fn described(mut schema: Value, about: &str) -> Value {
-    schema["description"] = about.into();
-    schema
-}
-
-fn object(properties: Map<String, Value>, required: &mut Vec<&str>) -> JsonObject {
-    let mut schema = Map::new();
-    schema.insert("type".into(), "object".into());
-    schema.insert("properties".into(), properties.into());
-    if !required.is_empty() {
-        schema.insert("required".into(), std::mem::take(required).into());
+/// A type as JSON Schema has it.
+fn schema_of(json_type: JsonType) -> Value {
+    match json_type {
+        JsonType::String => json!({ "type": "string" }),
+        JsonType::Boolean => json!({ "type": "boolean" }),
+        JsonType::Integer => json!({ "type": "integer" }),
+        JsonType::Integers => json!({ "type": "array", "items": { "type": "integer" } }),
+        // A single string is accepted too, but not every model provider understands a schema with two types.
+        JsonType::Strings => json!({ "type": "array", "items": { "type": "string" } }),
+        JsonType::Object => json!({ "type": "object" }),
+        JsonType::Handoff => json!({ "type": "object", "required": ["status", "next_action"] }),
     }
-    schema
 }
 
 impl ToolSpec {
@@ -177,16 +134,45 @@ impl ToolSpec {
         ALL.iter().find(|tool| tool.name == name)
     }
 
+    /// The offered parameters with what the method says of each.
+    fn offered(&self) -> impl Iterator<Item = (&'static Parameter, &'static Field)> {
+        let field = |parameter: &Parameter| self.fields.iter().find(|field| field.name == parameter.name);
+        self.parameters.iter().filter_map(move |parameter| Some((parameter, field(parameter)?)))
+    }
+
+    fn required(&self) -> Vec<&'static str> {
+        self.offered().filter(|(_, field)| field.required).map(|(_, field)| field.name).collect()
+    }
+
+    fn schema(&self) -> JsonObject {
+        let mut properties = Map::new();
+        for (parameter, field) in self.offered() {
+            let mut property = schema_of(field.json_type);
+            if !parameter.description.is_empty() {
+                property["description"] = parameter.description.into();
+            }
+            properties.insert(field.name.to_owned(), property);
+        }
+        let mut schema = Map::new();
+        schema.insert("type".into(), "object".into());
+        schema.insert("properties".into(), properties.into());
+        let required = self.required();
+        if !required.is_empty() {
+            schema.insert("required".into(), required.into());
+        }
+        schema
+    }
+
     /// What a model is shown of this tool.
     pub(super) fn listed(&self) -> Tool {
-        let read_only = matches!(self.name, "wait_for_events") || self.kind == Kind::Read;
+        let read_only = self.name == WaitForEvents::NAME || self.kind == Kind::Read;
         let mut annotations = ToolAnnotations::new();
         annotations.read_only_hint = Some(read_only);
         if !read_only {
-            annotations.destructive_hint = Some(self.name == "kick_member");
+            annotations.destructive_hint = Some(self.name == KickMember::NAME);
         }
         annotations.open_world_hint = Some(false);
-        let mut tool = Tool::new(self.name, self.description, (self.schema)()).with_annotations(annotations);
+        let mut tool = Tool::new(self.name, self.description, self.schema()).with_annotations(annotations);
         // Nothing is required: some clients hold a refusal to the schema of the answer and would hide it.
         let schema = |properties| json!({ "type": "object", "properties": properties }).as_object().cloned();
         tool.output_schema = (self.output)().and_then(schema).map(Arc::new);
@@ -196,21 +182,29 @@ impl ToolSpec {
     /// What the caller sent, if it is what this tool takes.
     pub(super) fn arguments(&self, sent: JsonObject) -> Result<Map<String, Value>, Error> {
         let bad = |what: String| {
-            let schema = (self.schema)();
-            let names: Vec<&str> =
-                schema["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
+            let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name).collect();
+            let required = self.required();
+            let required = if required.is_empty() { Value::Null } else { required.into() };
             Error::new(ErrorCode::InvalidInput, format!("{}: {what}", self.name)).hint(format!(
-                "{} takes {}; required: {}",
+                "{} takes {}; required: {required}",
                 self.name,
-                names.join(", "),
-                schema.get("required").unwrap_or(&Value::Null)
+                names.join(", ")
             ))
         };
         // A model that writes null means that it leaves the argument out.
         let sent: Map<String, Value> = sent.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        for (name, value) in &sent {
+            let (_, field) = self
+                .offered()
+                .find(|(parameter, _)| parameter.name == name)
+                .ok_or_else(|| bad(format!("unknown field `{name}`")))?;
+            if field.json_type == JsonType::Handoff && !value.is_object() {
+                return Err(bad(format!("invalid type: {name} is not an object")));
+            }
+        }
         match (self.check)(Value::Object(sent)) {
             Ok(Value::Object(arguments)) => Ok(arguments),
-            Ok(_) => Err(bad("the arguments are no object".into())),
+            Ok(_) => Err(bad("the arguments are not an object".into())),
             Err(e) => Err(bad(e.to_string())),
         }
     }
