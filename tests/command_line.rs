@@ -359,7 +359,8 @@ fn the_doctor_sees_which_harness_was_told_and_which_was_told_otherwise() {
         found.map(|check| (check["status"].as_str().unwrap().to_owned(), check.to_string()))
     };
     assert_eq!(check("claude"), None);
-    assert!(check("harnesses").is_some_and(|(_, text)| text.contains("none of claude, codex, gemini, opencode")));
+    let names: Vec<&str> = tt_harness::ALL.iter().map(|harness| harness.name).collect();
+    assert!(check("harnesses").is_some_and(|(_, text)| text.contains(&format!("none of {} is", names.join(", ")))));
     std::fs::create_dir(home.path().join(".claude")).unwrap();
     let (status, text) = check("claude").unwrap();
     assert!(status == "warning" && text.contains("lacks the MCP server and the skill"), "{text}");

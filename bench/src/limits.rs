@@ -59,7 +59,7 @@ impl Commits {
     pub(crate) fn new() -> Fallible<Self> {
         let scratch = Scratch::new()?;
         let file = scratch.database();
-        ttd::store::Store::open(&file)?.close();
+        tt_store::sqlite::SqliteStore::create(&file)?;
         let connection = Connection::open(&file)?;
         connection.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;

@@ -96,7 +96,7 @@ impl House {
 
 /// Writes rooms and logs straight into the tables; through the daemon a million would take minutes.
 fn fill(scratch: &Scratch, own: &str, rooms: usize, events_each: usize) -> Fallible<()> {
-    ttd::store::Store::open(&scratch.database())?.close();
+    tt_store::sqlite::SqliteStore::create(&scratch.database())?;
     let connection = Connection::open(scratch.database())?;
     connection.execute_batch("PRAGMA synchronous = OFF; BEGIN")?;
     let wall = ttd::clock::wall().to_string();

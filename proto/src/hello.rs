@@ -5,34 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentId;
-use crate::paths::Environment;
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
 pub const CAPABILITIES: &[&str] =
     &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys", "here"];
-
-/// The variables that say which harness, session or terminal a caller runs in. Nothing else of the caller's
-/// environment leaves its process.
-pub const SIGNAL_VARIABLES: &[&str] = &[
-    "TT_HARNESS_AGENT_ID",
-    "TT_HARNESS_EXPORT",
-    "CLAUDECODE",
-    "CLAUDE_CODE_SESSION_ID",
-    "CLAUDE_PID",
-    "CODEX_THREAD_ID",
-    "CODEX_SESSION_ID",
-    "CODEX_CI",
-    "GEMINI_CLI",
-    "GEMINI_SESSION_ID",
-    "OPENCODE",
-    "OPENCODE_PID",
-    "TMUX_PANE",
-    "STY",
-    "ITERM_SESSION_ID",
-    "KITTY_WINDOW_ID",
-    "WEZTERM_PANE",
-    "TERMINATOR_UUID",
-];
 
 /// What a client tells about itself in the first call on every connection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,7 +30,7 @@ pub struct Greeting {
 /// What the client knows of its environment. Evidence, not authority: the daemon derives the identity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signals {
-    /// The [`SIGNAL_VARIABLES`] that are set.
+    /// The variables that are set, of those that identify a harness, a session or a terminal.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// `clientInfo.name` of an MCP client.
@@ -66,27 +42,6 @@ pub struct Signals {
 }
 
 impl Signals {
-    pub fn of(env: &Environment) -> Self {
-        let seen = |name: &&str| env.get_str(name).map(|v| ((*name).to_owned(), v.to_owned()));
-        Self { env: SIGNAL_VARIABLES.iter().filter_map(seen).collect(), ..Self::default() }
-    }
-
-    /// Whether an agent is calling, as far as the variables tell. The daemon decides; this is for errors that occur before
-    /// it is reached.
-    pub fn suggest_agent(&self) -> bool {
-        const AGENT: &[&str] = &[
-            "TT_HARNESS_AGENT_ID",
-            "CLAUDECODE",
-            "CODEX_THREAD_ID",
-            "CODEX_SESSION_ID",
-            "CODEX_CI",
-            "GEMINI_CLI",
-            "GEMINI_SESSION_ID",
-            "OPENCODE",
-        ];
-        self.session_id.is_some() || AGENT.iter().any(|name| self.var(name).is_some())
-    }
-
     /// The value of a variable that is set and not empty.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(name).map(String::as_str).filter(|v| !v.is_empty())

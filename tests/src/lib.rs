@@ -5,6 +5,7 @@
 //! wait has a limit, so that a broken daemon fails a test instead of hanging it.
 
 pub mod cast;
+pub mod golden;
 pub mod harness;
 pub mod home;
 pub mod in_process;

@@ -15,6 +15,9 @@ pub struct Wire(UnixStream);
 pub const TEXT: u8 = 1;
 pub const CONTINUATION: u8 = 0;
 
+/// The kind of frame that ends a WebSocket.
+const CLOSE: u8 = 8;
+
 impl Wire {
     /// Connects and sends nothing.
     #[track_caller]
@@ -90,6 +93,12 @@ impl Wire {
     /// The next text message of the daemon.
     #[track_caller]
     pub fn answer(&mut self) -> String {
+        self.message().unwrap_or_else(|| panic!("the daemon closed the connection"))
+    }
+
+    /// The next text message of the daemon; none when it closes the connection instead.
+    #[track_caller]
+    pub fn message(&mut self) -> Option<String> {
         let mut exact = |length: usize| {
             let mut bytes = vec![0; length];
             self.0.read_exact(&mut bytes).unwrap_or_else(|e| panic!("no answer: {e}"));
@@ -101,7 +110,8 @@ impl Wire {
             127 => exact(8).iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
             short => usize::from(short),
         };
-        String::from_utf8_lossy(&exact(length)).into_owned()
+        let text = String::from_utf8_lossy(&exact(length)).into_owned();
+        (head[0] & 0x0f != CLOSE).then_some(text)
     }
 
     /// All that comes until the daemon hangs up.

@@ -15,6 +15,7 @@ mod nearby;
 pub mod output;
 mod render;
 mod runtime;
+mod signals;
 mod workspace;
 
 use std::ffi::OsString;
@@ -144,9 +145,9 @@ enum Setup {
     /// Start, stop and look at the daemon
     #[command(subcommand, after_help = "Example:\n  tt daemon status")]
     Daemon(Later<command::daemon::Args>),
-    /// Tell Claude Code, Codex, Gemini CLI and OpenCode about this: the skill and the MCP server
+    #[command(about = command::install::about())]
     Install(command::install::Args),
-    /// Take that back
+    /// Remove what `tt install` added
     #[command(after_help = "Example:\n  tt uninstall --all --print")]
     Uninstall(command::install::Args),
     /// Let systemd or launchd run the daemon
@@ -234,7 +235,7 @@ impl Context {
 
     /// How to answer when no daemon has said who is calling.
     pub(crate) fn output(&self) -> Output {
-        let by_signals = if self.settings.signals.suggest_agent() { Format::Json } else { Format::Text };
+        let by_signals = if signals::suggest_agent(&self.settings.signals) { Format::Json } else { Format::Text };
         Output::new(self.format.unwrap_or(by_signals), &self.settings.env)
     }
 }
@@ -382,7 +383,7 @@ fn run(context: &Context, command: Command) -> Pin<Box<dyn Future<Output = Resul
 /// Wrong usage, and the two things that only look like it: help and the version.
 fn usage(error: &clap::Error, env: Environment) -> u8 {
     let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
-    let agent = signals.is_ok_and(|signals| signals.suggest_agent());
+    let agent = signals.is_ok_and(|signals| signals::suggest_agent(&signals));
     let typed = |flag: &str| std::env::args_os().any(|arg| arg == flag);
     let json = typed("--json") || (agent && !typed("--text"));
     if !error.use_stderr() || !json {

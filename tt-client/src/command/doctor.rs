@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use serde::Serialize;
+use tt_harness::Harness;
 use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::is_private_dir;
 use tt_proto::requests::DaemonStatus;
 use tt_proto::{Error, ErrorCode, VERSION};
 
 use crate::connect::{Client, LockState, Settings, daemon_program, lock_state};
-use crate::install::{Harness, Places, Setup};
+use crate::install::{Places, Setup};
 use crate::output::{Style, harmless};
 use crate::{Context, Failure};
 
@@ -99,29 +100,29 @@ fn path(settings: &Settings) -> Check {
     }
 }
 
-/// Whether each harness of this machine was told about us, and told what this version would tell it.
+/// Checks whether each installed harness has the skill and the MCP server that this version installs.
 fn harnesses(settings: &Settings) -> Vec<Check> {
     let places = match Places::of(&settings.env) {
         Ok(places) => places,
         Err(e) => return vec![Check::failed("harnesses", &e)],
     };
-    let checks: Vec<Check> = Harness::ALL.into_iter().filter_map(|harness| set_up(&places, harness)).collect();
+    let checks: Vec<Check> = tt_harness::ALL.iter().filter_map(|harness| setup(&places, harness)).collect();
     if checks.is_empty() {
-        let all: Vec<&str> = Harness::ALL.iter().map(|harness| harness.name()).collect();
+        let all: Vec<&str> = tt_harness::ALL.iter().map(|harness| harness.name).collect();
         return vec![Check::ok("harnesses", format!("none of {} is on this machine", all.join(", ")))];
     }
     checks
 }
 
-fn set_up(places: &Places, harness: Harness) -> Option<Check> {
-    let name = harness.name();
+fn setup(places: &Places, harness: &'static Harness) -> Option<Check> {
+    let name = harness.name;
     Some(match places.setup(harness) {
         Ok(Setup::Absent) => return None,
         Ok(Setup::Ready) => Check::ok(name, "has the MCP server and the skill"),
-        Ok(Setup::Unlike { missing, drifted }) if drifted.is_empty() => {
+        Ok(Setup::Different { missing, drifted }) if drifted.is_empty() => {
             Check::warning(name, format!("lacks {}", missing.join(" and ")), format!("run `tt install {name}`"))
         }
-        Ok(Setup::Unlike { missing, drifted }) => {
+        Ok(Setup::Different { missing, drifted }) => {
             let lacks = if missing.is_empty() { String::new() } else { format!("; lacks {}", missing.join(" and ")) };
             Check::warning(
                 name,

@@ -1,17 +1,19 @@
 //! `tt install` and `tt uninstall`: the skill and the MCP entry of each harness.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
+use tt_harness::Harness;
 
-use crate::install::{Action, Change, Harness, Places};
+use crate::install::{Action, Change, Places};
 use crate::output::{Style, harmless};
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  tt install --all --print\n  tt install claude codex")]
 pub(crate) struct Args {
-    /// Which ones
-    #[arg(value_enum, required_unless_present = "all")]
-    harness: Vec<Harness>,
+    /// The harnesses
+    #[arg(value_parser = harness_parser(), required_unless_present = "all")]
+    harness: Vec<&'static Harness>,
     /// All that are on this machine
     #[arg(long, conflicts_with = "harness")]
     all: bool,
@@ -27,10 +29,23 @@ struct Changes {
     changes: Vec<Change>,
 }
 
+/// The short help of `tt install`.
+pub(crate) fn about() -> String {
+    let titles: Vec<&str> = tt_harness::ALL.iter().map(|harness| harness.title).collect();
+    let (last, others) = titles.split_last().unwrap_or((&"", &[]));
+    format!("Install the skill and the MCP server for {} and {last}", others.join(", "))
+}
+
+/// Accepts the name of a harness.
+fn harness_parser() -> impl TypedValueParser<Value = &'static Harness> {
+    let names = PossibleValuesParser::new(tt_harness::ALL.iter().map(|harness| harness.name));
+    names.try_map(|name| tt_harness::by_name(&name).ok_or("unknown harness"))
+}
+
 pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(), Failure> {
     let places = Places::of(&context.settings.env)?;
-    let named = |harness: &Harness| args.all || args.harness.contains(harness);
-    let harnesses: Vec<Harness> = Harness::ALL.into_iter().filter(named).collect();
+    let named = |harness: &&Harness| args.all || args.harness.contains(harness);
+    let harnesses: Vec<&Harness> = tt_harness::ALL.iter().copied().filter(named).collect();
     // All of it is looked at first: a file that cannot be read stops us before anything has changed.
     let changes = if installing { places.install(&harnesses) } else { places.uninstall(&harnesses) }?;
     if !args.print {

@@ -61,7 +61,7 @@ impl Settings {
     pub fn from_environment(env: Environment) -> Result<Self, Error> {
         Ok(Self {
             paths: Paths::resolve(&env)?,
-            signals: Signals::of(&env),
+            signals: crate::signals::from_environment(&env),
             cwd: std::env::current_dir().ok(),
             autostart: !env.flag("TT_NO_AUTOSTART"),
             version: VERSION.to_owned(),

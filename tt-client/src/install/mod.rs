@@ -1,8 +1,9 @@
-//! Telling a harness about us: the skill and the MCP entry, where each harness reads them.
+//! Installs the skill and the entry of our MCP server where each harness reads them, and removes them again.
 //!
-//! These files are their users'. A file that cannot be read is left alone; of one that can, only our own entry changes;
-//! and taking it out again restores what was there to the byte, unless the user changed the file meanwhile.
+//! The files belong to the user. A file that cannot be parsed is left alone; in one that can, only our own entry changes;
+//! and removing it restores the former file to the byte, unless the user has changed the file in the meantime.
 
+mod entry;
 mod file;
 mod json;
 mod toml;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
+use tt_harness::{Directory, Format, Harness};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
@@ -26,38 +28,14 @@ const SKILL_HEAD: &str = "---\nname: talking-stick\n";
 /// installed, which is ours to replace and to remove, from what a user made of it.
 const SKILL_MARK: (&str, &str) = ("<!-- installed by tt, unedited: ", " -->\n");
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-#[value(rename_all = "lower")]
-pub(crate) enum Harness {
-    Claude,
-    Codex,
-    Gemini,
-    OpenCode,
-}
-
-impl Harness {
-    pub(crate) const ALL: [Harness; 4] = [Harness::Claude, Harness::Codex, Harness::Gemini, Harness::OpenCode];
-
-    /// As it is typed, and as its program is called.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Harness::Claude => "claude",
-            Harness::Codex => "codex",
-            Harness::Gemini => "gemini",
-            Harness::OpenCode => "opencode",
-        }
-    }
-}
-
-/// How a harness is set up, beside how we would do it.
+/// How the setup of a harness compares with what installing would make of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Setup {
-    /// The harness is not there.
+    /// The harness is not installed.
     Absent,
     Ready,
-    /// It lacks these, or has them otherwise.
-    Unlike {
+    /// Parts of the setup are missing or differ from what this version installs.
+    Different {
         missing: Vec<&'static str>,
         drifted: Vec<&'static str>,
     },
@@ -66,7 +44,8 @@ pub(crate) enum Setup {
 /// What happens to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Change {
-    pub harness: Harness,
+    /// The name of the harness.
+    pub harness: &'static str,
     pub path: String,
     pub action: Action,
     /// The lines that go and come.
@@ -99,7 +78,7 @@ pub(crate) enum Action {
     Unchanged,
     /// It is no longer what was installed, so it stays.
     Kept,
-    /// The harness is not there.
+    /// The harness is not installed.
     Skipped,
 }
 
@@ -120,58 +99,39 @@ impl<'a> Places<'a> {
         Ok(Self { env, home, program })
     }
 
-    fn dir(&self, variable: &str, otherwise: &str) -> PathBuf {
-        self.env.get(variable).map_or_else(|| self.home.join(otherwise), PathBuf::from)
+    fn resolve(&self, dir: &Directory) -> PathBuf {
+        dir.resolve(&self.home, |variable| self.env.get(variable))
     }
 
-    fn config_dir(&self, harness: Harness) -> PathBuf {
-        match harness {
-            Harness::Claude => self.dir("CLAUDE_CONFIG_DIR", ".claude"),
-            Harness::Codex => self.dir("CODEX_HOME", ".codex"),
-            Harness::Gemini => self.home.join(".gemini"),
-            Harness::OpenCode => self.dir("XDG_CONFIG_HOME", ".config").join("opencode"),
-        }
+    fn config_dir(&self, harness: &Harness) -> PathBuf {
+        self.resolve(&harness.config_dir)
     }
 
-    /// The file that lists the harness's MCP servers.
-    fn config(&self, harness: Harness) -> PathBuf {
-        let dir = self.config_dir(harness);
-        match harness {
-            Harness::Claude if self.env.get("CLAUDE_CONFIG_DIR").is_some() => dir.join(".claude.json"),
-            Harness::Claude => self.home.join(".claude.json"),
-            Harness::Codex => dir.join("config.toml"),
-            Harness::Gemini => dir.join("settings.json"),
-            Harness::OpenCode if dir.join("opencode.jsonc").exists() => dir.join("opencode.jsonc"),
-            Harness::OpenCode => dir.join("opencode.json"),
-        }
+    /// Every file that may list the harness's MCP servers.
+    fn configs(&self, harness: &Harness) -> Vec<PathBuf> {
+        let dir = self.resolve(&harness.mcp.dir);
+        harness.mcp.files.iter().map(|name| dir.join(name)).collect()
     }
 
-    /// Every file that may have our entry.
-    fn configs(&self, harness: Harness) -> Vec<PathBuf> {
-        match harness {
-            Harness::OpenCode => {
-                ["opencode.jsonc", "opencode.json"].map(|name| self.config_dir(harness).join(name)).into()
-            }
-            _ => vec![self.config(harness)],
-        }
+    /// The file that lists the harness's MCP servers: the first that exists, else the last.
+    fn config(&self, harness: &Harness) -> PathBuf {
+        let mut configs = self.configs(harness);
+        let last = configs.pop().unwrap_or_default();
+        configs.into_iter().find(|config| config.exists()).unwrap_or(last)
     }
 
-    fn skill(&self, harness: Harness) -> PathBuf {
-        let skills = match harness {
-            Harness::Claude => self.config_dir(harness).join("skills"),
-            _ => self.home.join(".agents/skills"),
-        };
-        skills.join(NAME).join("SKILL.md")
+    fn skill(&self, harness: &Harness) -> PathBuf {
+        self.resolve(&harness.skill_dir).join(NAME).join("SKILL.md")
     }
 
-    fn is_there(&self, harness: Harness) -> bool {
+    fn is_installed(&self, harness: &Harness) -> bool {
         let paths =
             self.env.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-        self.config_dir(harness).is_dir() || paths.iter().any(|dir| dir.join(harness.name()).is_file())
+        self.config_dir(harness).is_dir() || paths.iter().any(|dir| dir.join(harness.program).is_file())
     }
 
-    /// What is there, beside what installing would make of it.
-    pub(crate) fn setup(&self, harness: Harness) -> Result<Setup, Error> {
+    /// Compares the setup of a harness with what installing would make of it.
+    pub(crate) fn setup(&self, harness: &'static Harness) -> Result<Setup, Error> {
         let (mut missing, mut drifted) = (Vec::new(), Vec::new());
         for (number, change) in self.install(&[harness])?.iter().enumerate() {
             let (what, there) = match number {
@@ -185,14 +145,14 @@ impl<'a> Places<'a> {
                 _ => missing.push(what),
             }
         }
-        Ok(if missing.is_empty() && drifted.is_empty() { Setup::Ready } else { Setup::Unlike { missing, drifted } })
+        Ok(if missing.is_empty() && drifted.is_empty() { Setup::Ready } else { Setup::Different { missing, drifted } })
     }
 
-    /// What installing would do.
-    pub(crate) fn install(&self, harnesses: &[Harness]) -> Result<Vec<Change>, Error> {
+    /// The changes that installing would make.
+    pub(crate) fn install(&self, harnesses: &[&'static Harness]) -> Result<Vec<Change>, Error> {
         let mut changes: Vec<Change> = Vec::new();
         for harness in harnesses.iter().copied() {
-            if !self.is_there(harness) {
+            if !self.is_installed(harness) {
                 changes.push(self.skipped(harness));
                 continue;
             }
@@ -207,7 +167,7 @@ impl<'a> Places<'a> {
             changes.push(change(harness, &config, before, Some(after), backup));
             let skill = self.skill(harness);
             let before = match changes.iter().any(|change| Path::new(&change.path) == skill) {
-                // A harness before this one reads it from the same place.
+                // An earlier harness in this list reads the skill from the same directory.
                 true => Some(marked(SKILL)),
                 false => file::read(&skill)?,
             };
@@ -222,8 +182,8 @@ impl<'a> Places<'a> {
         Ok(changes)
     }
 
-    /// What uninstalling would do.
-    pub(crate) fn uninstall(&self, harnesses: &[Harness]) -> Result<Vec<Change>, Error> {
+    /// The changes that uninstalling would make.
+    pub(crate) fn uninstall(&self, harnesses: &[&'static Harness]) -> Result<Vec<Change>, Error> {
         let mut changes: Vec<Change> = Vec::new();
         for harness in harnesses.iter().copied() {
             let before = changes.len();
@@ -234,8 +194,8 @@ impl<'a> Places<'a> {
                 changes.push(change(harness, &config, Some(now), without, Backup::Drop));
             }
             let skill = self.skill(harness);
-            let others = Harness::ALL.into_iter().filter(|other| !harnesses.contains(other));
-            let shared = others.filter(|other| self.skill(*other) == skill).any(|other| self.has_entry(other));
+            let others = tt_harness::ALL.iter().filter(|other| !harnesses.contains(other));
+            let shared = others.filter(|other| self.skill(other) == skill).any(|other| self.has_entry(other));
             let planned = changes.iter().any(|change| Path::new(&change.path) == skill);
             if let Some(now) = file::read(&skill)?.filter(|_| !shared && !planned) {
                 let to = if is_unedited(&now) { file::backup_of(&skill)? } else { Some(now.clone()) };
@@ -255,7 +215,7 @@ impl<'a> Places<'a> {
     /// The file without us: as it was before we came, if nothing but our entry differs; else as it is, less our entry.
     fn restored(
         &self,
-        harness: Harness,
+        harness: &Harness,
         config: &Path,
         now: &str,
         was: Option<String>,
@@ -268,43 +228,44 @@ impl<'a> Places<'a> {
         Ok(if only_we { was } else { Some(rest) })
     }
 
-    fn has_section(&self, harness: Harness, text: &str) -> bool {
-        match harness {
-            Harness::Codex => toml::has_section(text),
-            _ => json::has(text, section(harness)),
+    fn has_section(&self, harness: &Harness, text: &str) -> bool {
+        match harness.mcp.format {
+            Format::Toml => toml::has_section(text, &harness.mcp),
+            Format::Json => json::has(text, harness.mcp.section),
         }
     }
 
-    fn has_entry(&self, harness: Harness) -> bool {
+    fn has_entry(&self, harness: &Harness) -> bool {
         let texts = self.configs(harness).into_iter().filter_map(|config| file::read(&config).ok().flatten());
         texts.into_iter().any(|text| self.is_set(harness, &text))
     }
 
-    fn is_set(&self, harness: Harness, text: &str) -> bool {
-        match harness {
-            Harness::Codex => toml::is_set(text, NAME).unwrap_or(false),
-            _ => json::get(text, [section(harness), NAME]).is_ok_and(|entry| entry.is_some()),
+    fn is_set(&self, harness: &Harness, text: &str) -> bool {
+        match harness.mcp.format {
+            Format::Toml => toml::is_set(text, &harness.mcp, NAME).unwrap_or(false),
+            Format::Json => json::get(text, [harness.mcp.section, NAME]).is_ok_and(|entry| entry.is_some()),
         }
     }
 
     /// Whether the entry is one that we write, for this program or for another. Whatever else the file says came after us,
     /// or is in the copy that was made then.
-    fn is_ours(&self, harness: Harness, text: &str) -> bool {
-        if harness == Harness::Codex {
-            return toml::is_ours(text, NAME);
+    fn is_ours(&self, harness: &Harness, text: &str) -> bool {
+        if harness.mcp.format == Format::Toml {
+            return toml::is_ours(text, &harness.mcp, NAME);
         }
-        let Ok(Some(old)) = json::get(text, [section(harness), NAME]) else { return false };
-        let command = serde_json::from_str::<Value>(old).map(|mut old| old["command"].take()).unwrap_or_default();
+        let Ok(Some(old)) = json::get(text, [harness.mcp.section, NAME]) else { return false };
+        let key = entry::program_key(&harness.mcp);
+        let command = serde_json::from_str::<Value>(old).map(|mut old| old[key].take()).unwrap_or_default();
         let program = command.as_str().or_else(|| command.get(0).and_then(Value::as_str));
-        program.is_some_and(|program| same(old, &json_entry(harness, program)))
+        program.is_some_and(|program| same(old, &entry::json(&harness.mcp, program)))
     }
 
-    fn with_entry(&self, harness: Harness, path: &Path, text: &str) -> Result<String, Error> {
-        if harness == Harness::Codex {
-            return toml::set(text, NAME, &self.program).map_err(|what| malformed(path, &what));
+    fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
+        if harness.mcp.format == Format::Toml {
+            return toml::set(text, &harness.mcp, NAME, &self.program).map_err(|what| malformed(path, &what));
         }
-        let entry = json_entry(harness, &self.program);
-        let at = [section(harness), NAME];
+        let entry = entry::json(&harness.mcp, &self.program);
+        let at = [harness.mcp.section, NAME];
         match json::get(text, at) {
             Ok(Some(old)) if same(old, &entry) => Ok(text.to_owned()),
             Ok(_) => json::set(text, at, &entry).map_err(|e| malformed(path, &format!("line {}: {}", e.line, e.what))),
@@ -313,18 +274,18 @@ impl<'a> Places<'a> {
     }
 
     /// An empty section is ours as well, unless it was there before us.
-    fn without_entry(&self, harness: Harness, path: &Path, text: &str, keep_section: bool) -> Result<String, Error> {
-        match harness {
-            Harness::Codex => toml::unset(text, NAME).map_err(|what| malformed(path, &what)),
-            _ => json::unset(text, [section(harness), NAME], keep_section)
+    fn without_entry(&self, harness: &Harness, path: &Path, text: &str, keep_section: bool) -> Result<String, Error> {
+        match harness.mcp.format {
+            Format::Toml => toml::unset(text, &harness.mcp, NAME).map_err(|what| malformed(path, &what)),
+            Format::Json => json::unset(text, [harness.mcp.section, NAME], keep_section)
                 .map_err(|e| malformed(path, &format!("line {}: {}", e.line, e.what))),
         }
     }
 
-    fn skipped(&self, harness: Harness) -> Change {
+    fn skipped(&self, harness: &Harness) -> Change {
         let path = self.config_dir(harness).display().to_string();
         let (diff, backup) = (String::new(), Backup::Keep);
-        Change { harness, path, action: Action::Skipped, diff, from: None, to: None, backup }
+        Change { harness: harness.name, path, action: Action::Skipped, diff, from: None, to: None, backup }
     }
 }
 
@@ -377,24 +338,10 @@ fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The entry as JSON, of those harnesses that have it so.
-fn json_entry(harness: Harness, program: &str) -> String {
-    let program = Value::from(program);
-    match harness {
-        Harness::OpenCode => format!(r#"{{ "type": "local", "command": [{program}, "mcp"], "enabled": true }}"#),
-        Harness::Claude => format!(r#"{{ "type": "stdio", "command": {program}, "args": ["mcp"] }}"#),
-        _ => format!(r#"{{ "command": {program}, "args": ["mcp"] }}"#),
-    }
-}
-
 /// An entry that says the same in another form is as good as ours.
 fn same(old: &str, entry: &str) -> bool {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
     parsed(old).is_some_and(|old| Some(old) == parsed(entry))
-}
-
-fn section(harness: Harness) -> &'static str {
-    if harness == Harness::OpenCode { "mcp" } else { "mcpServers" }
 }
 
 fn malformed(path: &Path, what: &str) -> Error {
@@ -403,7 +350,7 @@ fn malformed(path: &Path, what: &str) -> Error {
         .detail("path", path.display().to_string())
 }
 
-fn change(harness: Harness, path: &Path, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
+fn change(harness: &Harness, path: &Path, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
     let action = match (&from, &to) {
         (from, to) if from == to => Action::Unchanged,
         (None, _) => Action::Create,
@@ -411,12 +358,16 @@ fn change(harness: Harness, path: &Path, from: Option<String>, to: Option<String
         _ => Action::Change,
     };
     let diff = file::diff(from.as_deref().unwrap_or(""), to.as_deref().unwrap_or(""));
-    Change { harness, path: path.display().to_string(), action, diff, from, to, backup }
+    Change { harness: harness.name, path: path.display().to_string(), action, diff, from, to, backup }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn codex() -> &'static Harness {
+        tt_harness::by_name("codex").unwrap()
+    }
 
     #[test]
     fn what_an_older_version_installed_is_neither_kept_aside_nor_kept() {
@@ -424,12 +375,11 @@ mod tests {
         let env = Environment::of([("HOME", home.path().as_os_str())]);
         let places = Places::of(&env).unwrap();
         std::fs::create_dir(home.path().join(".codex")).unwrap();
-        let skill = places.skill(Harness::Codex);
+        let skill = places.skill(codex());
         std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
         let older = marked(&format!("{SKILL_HEAD}description: an older version\n---\n"));
-        let install = || places.install(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
-        let uninstall =
-            || places.uninstall(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
+        let install = || places.install(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
+        let uninstall = || places.uninstall(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
         std::fs::write(&skill, &older).unwrap();
         uninstall();
         assert!(!home.path().join(".agents").exists(), "without a newer version in between");
@@ -465,20 +415,20 @@ mod tests {
                 Some(text) => std::fs::write(&config, text).unwrap(),
                 None => std::fs::remove_file(&config).unwrap(),
             }
-            let planned = places.install(&[Harness::Codex]).unwrap();
+            let planned = places.install(&[codex()]).unwrap();
             std::fs::write(&config, meanwhile).unwrap();
             let error = planned[0].apply().unwrap_err();
             assert!(error.hint.contains("again"), "{error:?}");
             assert_eq!(read().as_deref(), Some(meanwhile));
             assert_eq!(beside(), 1, "nothing was changed, so nothing is kept aside");
             // The next try is as good as the first, and keeps what is there now.
-            places.install(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
-            let planned = places.uninstall(&[Harness::Codex]).unwrap();
+            places.install(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
+            let planned = places.uninstall(&[codex()]).unwrap();
             let with_us = read().unwrap();
             std::fs::write(&config, with_us.clone() + "# mine\n").unwrap();
             planned[0].apply().unwrap_err();
             assert_eq!(read().unwrap(), with_us + "# mine\n");
-            places.uninstall(&[Harness::Codex]).unwrap().iter().for_each(|change| change.apply().unwrap());
+            places.uninstall(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
             assert_eq!(read().unwrap().replace("# mine\n", "").trim_end(), meanwhile.trim_end());
             assert_eq!(beside(), 1, "nothing of ours is left beside it");
         }

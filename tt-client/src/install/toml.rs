@@ -1,30 +1,18 @@
-//! The entry in Codex's `config.toml`.
+//! Adds and removes the entry of an MCP server in a TOML file.
 
-use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
+use toml_edit::{DocumentMut, Item, Table, TableLike};
+use tt_harness::McpConfig;
 
-/// What Codex lets through to a server it starts; without these the server would look for another daemon, or start one that
-/// does not have the user's settings.
-const PASSED_ON: &[&str] = &[
-    "TALKING_STICK_DATA_DIR",
-    "TALKING_STICK_SOCKET",
-    "XDG_DATA_HOME",
-    "TALKING_STICK_CONFIG_DIR",
-    "XDG_CONFIG_HOME",
-    "TALKING_STICK_DAEMON",
-    "TALKING_STICK_IDLE_EXIT",
-    "TT_NO_AUTOSTART",
-    "TT_HARNESS_AGENT_ID",
-];
+use super::entry;
 
-const SECTION: &str = "mcp_servers";
-
-pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, String> {
+pub(super) fn set(text: &str, mcp: &McpConfig, name: &str, program: &str) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(reason)?;
-    let entry = entry(program);
-    if same(&document, name, &entry) {
+    let section_key = mcp.section;
+    let entry = entry::toml(mcp, program);
+    if same(&document, mcp, name, &entry) {
         return Ok(text.to_owned());
     }
-    if servers(&document).and_then(|servers| servers.get(name)).is_none() {
+    if servers(&document, mcp).and_then(|servers| servers.get(name)).is_none() {
         // At the end, as a person would: not one byte before it changes.
         let end_of_line =
             if text.split_once('\n').is_some_and(|(line, _)| line.ends_with('\r')) { "\r\n" } else { "\n" };
@@ -35,18 +23,18 @@ pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, Strin
         } else {
             end_of_line.repeat(2)
         };
-        let added = format!("[{SECTION}.{name}]\n{entry}").replace('\n', end_of_line);
+        let added = format!("[{section_key}.{name}]\n{entry}").replace('\n', end_of_line);
         let with = format!("{text}{gap}{added}");
-        if with.parse::<DocumentMut>().is_ok_and(|document| same(&document, name, &entry)) {
+        if with.parse::<DocumentMut>().is_ok_and(|document| same(&document, mcp, name, &entry)) {
             return Ok(with);
         }
     }
-    let section = document.entry(SECTION).or_insert_with(|| {
+    let section = document.entry(section_key).or_insert_with(|| {
         let mut section = Table::new();
         section.set_implicit(true);
         Item::Table(section)
     });
-    let section = section.as_table_like_mut().ok_or_else(|| format!("{SECTION} is not a table"))?;
+    let section = section.as_table_like_mut().ok_or_else(|| format!("{section_key} is not a table"))?;
     match section.get_mut(name).and_then(Item::as_table_like_mut) {
         Some(old) => entry.iter().for_each(|(key, value)| {
             old.insert(key, value.clone());
@@ -58,32 +46,32 @@ pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, Strin
     Ok(document.to_string())
 }
 
-pub(super) fn is_set(text: &str, name: &str) -> Result<bool, String> {
+pub(super) fn is_set(text: &str, mcp: &McpConfig, name: &str) -> Result<bool, String> {
     let document: DocumentMut = text.parse().map_err(reason)?;
-    Ok(servers(&document).is_some_and(|servers| servers.contains_key(name)))
+    Ok(servers(&document, mcp).is_some_and(|servers| servers.contains_key(name)))
 }
 
 /// Whether the entry is one that we write, for whatever program: it says nothing that we do not.
-pub(super) fn is_ours(text: &str, name: &str) -> bool {
+pub(super) fn is_ours(text: &str, mcp: &McpConfig, name: &str) -> bool {
     let Ok(document) = text.parse::<DocumentMut>() else { return false };
-    let found = servers(&document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
+    let found = servers(&document, mcp).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
     found.is_some_and(|found| {
-        let ours = entry(found.get("command").and_then(Item::as_str).unwrap_or_default());
+        let ours = entry::toml(mcp, program_of(found, mcp));
         // The list of variables grows from one version to the next.
         let like_ours = |key: &str, value: &Item| {
-            ours.get(key).is_some_and(|ours| key == "env_vars" || text_of(ours) == text_of(value))
+            ours.get(key).is_some_and(|ours| entry::varies_by_version(mcp, key) || text_of(ours) == text_of(value))
         };
         found.iter().all(|(key, value)| like_ours(key, value))
     })
 }
 
-pub(super) fn has_section(text: &str) -> bool {
-    text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(SECTION))
+pub(super) fn has_section(text: &str, mcp: &McpConfig) -> bool {
+    text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(mcp.section))
 }
 
-pub(super) fn unset(text: &str, name: &str) -> Result<String, String> {
+pub(super) fn unset(text: &str, mcp: &McpConfig, name: &str) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(reason)?;
-    let section = document.get_mut(SECTION).and_then(Item::as_table_like_mut);
+    let section = document.get_mut(mcp.section).and_then(Item::as_table_like_mut);
     let Some(removed) = section.and_then(|section| section.remove(name)) else { return Ok(text.to_owned()) };
     if let Item::Table(removed) = removed {
         keep_comments(&mut document, &removed);
@@ -137,16 +125,15 @@ fn reason(e: toml_edit::TomlError) -> String {
     e.message().to_owned()
 }
 
-fn servers(document: &DocumentMut) -> Option<&dyn TableLike> {
-    document.get(SECTION).and_then(Item::as_table_like)
+/// The program that an entry names, or nothing.
+fn program_of<'a>(entry: &'a dyn TableLike, mcp: &McpConfig) -> &'a str {
+    let value = entry.get(entry::program_key(mcp));
+    let first = value.and_then(Item::as_array).and_then(|list| list.get(0)).and_then(|first| first.as_str());
+    value.and_then(Item::as_str).or(first).unwrap_or_default()
 }
 
-fn entry(program: &str) -> Table {
-    let mut entry = Table::new();
-    entry.insert("command", toml_edit::value(program));
-    entry.insert("args", toml_edit::value(Array::from_iter(["mcp"])));
-    entry.insert("env_vars", toml_edit::value(Array::from_iter(PASSED_ON.iter().copied())));
-    entry
+fn servers<'a>(document: &'a DocumentMut, mcp: &McpConfig) -> Option<&'a dyn TableLike> {
+    document.get(mcp.section).and_then(Item::as_table_like)
 }
 
 fn text_of(item: &Item) -> String {
@@ -154,8 +141,8 @@ fn text_of(item: &Item) -> String {
 }
 
 /// Whether the file says what we would write, whatever else the user put there.
-fn same(document: &DocumentMut, name: &str, entry: &Table) -> bool {
-    let found = servers(document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
+fn same(document: &DocumentMut, mcp: &McpConfig, name: &str, entry: &Table) -> bool {
+    let found = servers(document, mcp).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
     found.is_some_and(|found| {
         entry.iter().all(|(key, wanted)| found.get(key).is_some_and(|value| text_of(value) == text_of(wanted)))
     })
@@ -169,6 +156,10 @@ mod tests {
 
     const NAME: &str = "talking-stick";
 
+    fn codex() -> &'static McpConfig {
+        &tt_harness::by_name("codex").unwrap().mcp
+    }
+
     #[test]
     fn the_rest_of_the_file_keeps_every_byte() {
         for text in [
@@ -179,48 +170,49 @@ mod tests {
             "[projects.\"/a b\"]\ntrust_level = \"trusted\"\r\n",
             "a = 1\r\n\r\n[b]\r\nc = 2\r\n",
         ] {
-            let with = set(text, NAME, "/a b/tt").unwrap();
+            let with = set(text, codex(), NAME, "/a b/tt").unwrap();
             assert!(with.starts_with(text), "{with}");
-            assert!(is_set(&with, NAME).unwrap() && !is_set(text, NAME).unwrap());
-            assert_eq!(set(&with, NAME, "/a b/tt").unwrap(), with);
-            assert!(!is_set(&unset(&with, NAME).unwrap(), NAME).unwrap());
-            let moved = set(&with, NAME, "/elsewhere/tt").unwrap();
+            assert!(is_set(&with, codex(), NAME).unwrap() && !is_set(text, codex(), NAME).unwrap());
+            assert_eq!(set(&with, codex(), NAME, "/a b/tt").unwrap(), with);
+            assert!(!is_set(&unset(&with, codex(), NAME).unwrap(), codex(), NAME).unwrap());
+            let moved = set(&with, codex(), NAME, "/elsewhere/tt").unwrap();
             assert!(moved.contains("/elsewhere/tt") && !moved.contains("/a b/tt"), "{moved}");
         }
     }
 
     #[test]
     fn an_inline_section_is_added_to_and_a_wrong_one_is_left_alone() {
-        let with = set("mcp_servers = { other = { command = \"o\" } }\n", NAME, "tt").unwrap();
-        assert!(is_set(&with, NAME).unwrap() && is_set(&with, "other").unwrap(), "{with}");
+        let with = set("mcp_servers = { other = { command = \"o\" } }\n", codex(), NAME, "tt").unwrap();
+        assert!(is_set(&with, codex(), NAME).unwrap() && is_set(&with, codex(), "other").unwrap(), "{with}");
         for bad in ["mcp_servers = 1\n", "a = \n", "[x\n", "a = 1\na = 2\n"] {
-            assert!(set(bad, NAME, "tt").is_err(), "{bad}");
+            assert!(set(bad, codex(), NAME, "tt").is_err(), "{bad}");
         }
         let mine =
-            set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", NAME, "tt").unwrap();
+            set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", codex(), NAME, "tt")
+                .unwrap();
         assert!(mine.contains("tool_timeout_sec = 9 # mine") && !mine.contains("old"), "{mine}");
     }
 
     #[test]
     fn the_list_of_variables_may_be_an_older_versions() {
-        let with = set("", NAME, "tt").unwrap();
+        let with = set("", codex(), NAME, "tt").unwrap();
         let (older, _) = with.split_once("env_vars").unwrap();
-        assert!(is_ours(&with, NAME) && is_ours(older, NAME), "{with}");
-        assert!(!is_ours(&format!("{with}tool_timeout_sec = 9\n"), NAME) && !is_ours("", NAME));
-        assert!(!is_ours(&with.replace("\"mcp\"", "\"mcp\", \"-v\""), NAME));
-        assert!(set(older, NAME, "tt").unwrap().contains("TALKING_STICK_CONFIG_DIR"));
+        assert!(is_ours(&with, codex(), NAME) && is_ours(older, codex(), NAME), "{with}");
+        assert!(!is_ours(&format!("{with}tool_timeout_sec = 9\n"), codex(), NAME) && !is_ours("", codex(), NAME));
+        assert!(!is_ours(&with.replace("\"mcp\"", "\"mcp\", \"-v\""), codex(), NAME));
+        assert!(set(older, codex(), NAME, "tt").unwrap().contains("TALKING_STICK_CONFIG_DIR"));
     }
 
     #[test]
     fn comments_at_the_end_of_the_users_file_stay() {
         let later = "[projects.\"/p\"]\ntrust_level = \"trusted\"\n";
         for text in ["a = 1\n\n# mine\n# and this\n", "# only this\n", "[b]\nc = 1\n# last", "[[d]]\n# e\n\n# f\n"] {
-            let with = set(text, NAME, "tt").unwrap();
+            let with = set(text, codex(), NAME, "tt").unwrap();
             let ended = format!("{}\n", text.trim_end());
-            assert_eq!(unset(&with, NAME).unwrap(), ended);
+            assert_eq!(unset(&with, codex(), NAME).unwrap(), ended);
             for after in [later.to_owned(), format!("# theirs\n{later}"), format!("[[x]]\n\n{later}")] {
                 let with = format!("{with}\n{after}");
-                assert_eq!(unset(&with, NAME).unwrap(), format!("{ended}\n{after}"));
+                assert_eq!(unset(&with, codex(), NAME).unwrap(), format!("{ended}\n{after}"));
             }
         }
     }
@@ -230,9 +222,9 @@ mod tests {
         fn taking_it_out_leaves_what_was_there(keys in prop::collection::btree_map("[a-z]{1,6}", 0..100i64, 0..5), newline in any::<bool>()) {
             let mut text: String = keys.iter().map(|(key, value)| format!("{key} = {value} # {key}\n")).collect();
             if !newline { text = text.trim_end().to_owned(); }
-            let with = set(&text, NAME, "tt").unwrap();
+            let with = set(&text, codex(), NAME, "tt").unwrap();
             prop_assert!(with.starts_with(&text));
-            let without = unset(&with, NAME).unwrap();
+            let without = unset(&with, codex(), NAME).unwrap();
             prop_assert_eq!(without.trim_end(), text.trim_end());
         }
     }

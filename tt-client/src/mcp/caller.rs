@@ -1,45 +1,46 @@
-//! Who makes a tool call: the environment the harness gave us, what it said of itself when it connected, and what came
-//! with the call. Each call has a connection of its own, so that one process can serve several sessions and a call that
-//! is given up leaves nothing behind.
+//! Finds out which session makes a tool call: from the environment that the harness gave this process, from the name of its
+//! MCP client, and from the call itself. Each call has a connection of its own, so that one process can serve several
+//! sessions and a cancelled call leaves nothing behind.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
+use tt_harness::{Harness, SessionFiles};
 use tt_proto::Error;
 use tt_proto::hello::{Anchor, FoundBy};
+use tt_proto::paths::Environment;
 
 use crate::connect::{Client, Settings};
 
-/// Connects on behalf of whoever calls.
+/// Connects to the daemon on behalf of the session that makes a call.
 pub(super) struct Callers {
     settings: Settings,
-    /// The Claude Code process above us, once the daemon has found it.
-    claude: RefCell<Option<Anchor>>,
+    /// The process above this one that records its session in a file, once the daemon has found it.
+    recorded: RefCell<Option<(&'static Harness, Anchor)>>,
 }
 
 impl Callers {
     pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, claude: RefCell::default() }
+        Self { settings, recorded: RefCell::default() }
     }
 
     /// A connection bound to the session this call belongs to.
     pub(super) async fn connect(&self, client_info: Option<String>, meta: &Value) -> Result<Client, Error> {
         let mut settings = self.settings.clone();
-        settings.signals.session_id = session_of(client_info.as_deref(), meta);
+        let recorded = |(harness, anchor): &(&Harness, Anchor)| recorded_session(harness, &self.settings.env, anchor);
+        settings.signals.session_id = session_in_call(client_info.as_deref(), meta)
+            .or_else(|| self.recorded.borrow().as_ref().and_then(recorded));
         settings.signals.client_info = client_info;
-        if settings.signals.session_id.is_none() {
-            settings.signals.session_id = self.claude.borrow().as_ref().and_then(|claude| self.claude_session(claude));
-        }
         let client = Client::connect(settings.clone()).await?;
         let identity = &client.welcome().identity;
-        let is_claude = identity.harness.as_deref() == Some("claude") && identity.found_by != FoundBy::Override;
-        let Some(anchor) = identity.anchor.clone().filter(|_| is_claude) else { return Ok(client) };
-        let current = self.claude_session(&anchor);
-        *self.claude.borrow_mut() = Some(anchor);
+        let harness = identity.harness.as_deref().and_then(tt_harness::by_name);
+        let records = |harness: &&Harness| harness.session_files.is_some() && identity.found_by != FoundBy::Override;
+        let Some((harness, anchor)) = harness.filter(records).zip(identity.anchor.clone()) else { return Ok(client) };
+        let current = recorded_session(harness, &settings.env, &anchor);
+        *self.recorded.borrow_mut() = Some((harness, anchor));
         match current {
-            // What Claude Code put into our environment was true when it started us; it may have resumed another since.
+            // The environment names the session in which this process was started; the harness may have resumed another.
             Some(session) if Some(&session) != identity.session_id.as_ref() => {
                 settings.signals.session_id = Some(session);
                 Client::connect(settings).await
@@ -47,46 +48,38 @@ impl Callers {
             _ => Ok(client),
         }
     }
-
-    fn claude_session(&self, claude: &Anchor) -> Option<String> {
-        let env = &self.settings.env;
-        let dir = match env.get("CLAUDE_CONFIG_DIR") {
-            Some(dir) => PathBuf::from(dir),
-            None => Path::new(env.get("HOME")?).join(".claude"),
-        };
-        current_session(&dir.join("sessions"), claude)
-    }
 }
 
-/// The session a call itself names.
-fn session_of(client_info: Option<&str>, meta: &Value) -> Option<String> {
-    // Codex clears the environment of its servers and names the thread with each call.
-    let codex = client_info.is_some_and(|name| name.to_ascii_lowercase().starts_with("codex"));
-    let thread = meta.get("threadId").and_then(Value::as_str).filter(|id| codex && !id.is_empty());
-    thread.map(str::to_owned)
+/// The session that the call itself names.
+fn session_in_call(client_info: Option<&str>, meta: &Value) -> Option<String> {
+    let key = tt_harness::by_mcp_client(client_info?)?.mcp_session_key?;
+    meta.get(key).and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
-/// What Claude Code writes about each live process, as far as we need it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LiveSession {
-    session_id: String,
-    /// Ticks since boot, as a number or as text.
-    proc_start: Value,
+/// The session that a process of the harness is in now, according to the file it keeps about that.
+fn recorded_session(harness: &Harness, env: &Environment, anchor: &Anchor) -> Option<String> {
+    let files = harness.session_files.as_ref()?;
+    let config_dir = match harness.config_dir.from_variable(|name| env.get(name)) {
+        Some(dir) => dir,
+        None => harness.config_dir.below_home(Path::new(env.get("HOME")?)),
+    };
+    read_session(files, &config_dir.join(files.dir), anchor)
 }
 
-/// The session a Claude Code process is in now. None where it does not say, or where the file is a former process's.
-fn current_session(dir: &Path, claude: &Anchor) -> Option<String> {
-    let text = std::fs::read_to_string(dir.join(format!("{}.json", claude.pid))).ok()?;
-    let live: LiveSession = serde_json::from_str(&text).ok()?;
-    let started = match live.proc_start {
-        Value::String(text) => text,
+/// Reads the session of a process. None if there is no valid file, or if it was written by an earlier process with the same
+/// pid.
+fn read_session(files: &SessionFiles, dir: &Path, anchor: &Anchor) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join(format!("{}.json", anchor.pid))).ok()?;
+    let record: Value = serde_json::from_str(&text).ok()?;
+    let started = match record.get(files.process_start_key)? {
+        Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    // The daemon adds the boot to the ticks.
-    let same = claude.process_started_at.split('@').next() == Some(started.as_str());
-    Some(live.session_id).filter(|id| same && !id.is_empty())
+    // The daemon appends the boot id to the ticks.
+    let is_same = anchor.process_started_at.split('@').next() == Some(started.as_str());
+    let session = record.get(files.session_id_key)?.as_str()?;
+    (is_same && !session.is_empty()).then(|| session.to_owned())
 }
 
 #[cfg(test)]
@@ -98,26 +91,27 @@ mod tests {
     #[test]
     fn only_codex_names_its_thread_with_a_call() {
         let meta = json!({"threadId": "t-1"});
-        assert_eq!(session_of(Some("codex-mcp-client"), &meta).as_deref(), Some("t-1"));
-        assert_eq!(session_of(Some("inspector"), &meta), None);
-        assert_eq!(session_of(Some("codex-mcp-client"), &json!({"threadId": ""})), None);
-        assert_eq!(session_of(None, &Value::Null), None);
+        assert_eq!(session_in_call(Some("codex-mcp-client"), &meta).as_deref(), Some("t-1"));
+        assert_eq!(session_in_call(Some("inspector"), &meta), None);
+        assert_eq!(session_in_call(Some("codex-mcp-client"), &json!({"threadId": ""})), None);
+        assert_eq!(session_in_call(None, &Value::Null), None);
     }
 
     #[test]
-    fn a_former_processes_session_is_not_taken_for_the_present_ones() {
+    fn the_session_of_an_earlier_process_is_ignored() {
+        let files = tt_harness::by_name("claude").unwrap().session_files.as_ref().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let anchor = |started: &str| Anchor { host_id: "h".into(), pid: 42, process_started_at: started.into() };
-        assert_eq!(current_session(dir.path(), &anchor("123@boot")), None, "no file");
+        assert_eq!(read_session(files, dir.path(), &anchor("123@boot")), None, "no file");
         let write = |text: &str| std::fs::write(dir.path().join("42.json"), text).unwrap();
         for good in [r#"{"pid":42,"procStart":"123","sessionId":"s-2"}"#, r#"{"procStart":123,"sessionId":"s-2"}"#] {
             write(good);
-            assert_eq!(current_session(dir.path(), &anchor("123@boot")).as_deref(), Some("s-2"));
-            assert_eq!(current_session(dir.path(), &anchor("124@boot")), None);
+            assert_eq!(read_session(files, dir.path(), &anchor("123@boot")).as_deref(), Some("s-2"));
+            assert_eq!(read_session(files, dir.path(), &anchor("124@boot")), None);
         }
         for bad in ["", "{", "{}", r#"{"procStart":"123"}"#, r#"{"procStart":"123","sessionId":""}"#] {
             write(bad);
-            assert_eq!(current_session(dir.path(), &anchor("123@boot")), None, "{bad}");
+            assert_eq!(read_session(files, dir.path(), &anchor("123@boot")), None, "{bad}");
         }
     }
 }

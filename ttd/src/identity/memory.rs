@@ -1,5 +1,5 @@
-//! What the processes above our callers were started with, as far as it was read before. It lies in their own memory, and one
-//! in trouble can keep whoever reads it waiting; what is remembered can be had at once.
+//! Remembers the arguments of the processes above callers. Arguments are read from the memory of their process, which can
+//! block the reader; remembered arguments are available immediately.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,12 @@ use super::harness::INTERPRETERS;
 use super::{Caller, derive};
 use crate::liveness::{Exit, Process, Processes};
 
-/// Derives an identity for whoever may wait, remembering what was found out on the way.
+/// Derives an identity and remembers the arguments read for it. May block.
 pub fn derive_and_remember(caller: &Caller<'_>, processes: &dyn Processes, memory: &Memory) -> Result<Identity, Error> {
     derive(caller, &Remembering { processes, memory, missing: None })
 }
 
-/// The same where it can be had at once. None where it depends on what lies in the memory of a process and was not read
-/// before: that may keep whoever asks waiting.
+/// Derives an identity without blocking. None if that needs the arguments of a process that are not remembered.
 pub fn derive_at_once(
     caller: &Caller<'_>,
     processes: &dyn Processes,
@@ -26,20 +25,21 @@ pub fn derive_at_once(
 ) -> Option<Result<Identity, Error>> {
     let at_once = Remembering { processes, memory, missing: Some(AtomicBool::new(false)) };
     let identity = derive(caller, &at_once);
-    (!at_once.is_missing_something()).then_some(identity)
+    (!at_once.is_incomplete()).then_some(identity)
 }
 
-/// More processes than this are not above callers at once, and none that matters was started with more bytes than that. What
-/// is forgotten is read again when it is needed.
-const REMEMBERED: usize = 256;
-const REMEMBERED_BYTES: usize = 4096;
+/// How many processes are remembered. Beyond that all are forgotten, and read again when they are needed.
+const MAX_PROCESSES: usize = 256;
 
-/// What processes were started with.
+/// The longest arguments that are remembered, in bytes for each process.
+const MAX_ARGUMENT_BYTES: usize = 4096;
+
+/// The arguments of processes, by pid.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<HashMap<u32, (Process, Vec<String>)>>);
 
 impl Memory {
-    /// What was read of this process, if it runs the same program still.
+    /// The arguments of this process, if they are remembered and it still runs the same program.
     fn recall(&self, process: &Process) -> Option<Vec<String>> {
         let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, arguments) = memory.get(&process.pid)?;
@@ -50,31 +50,31 @@ impl Memory {
     }
 
     fn remember(&self, process: &Process, arguments: &[String]) {
-        // Nobody was started with nothing: it could not be read. And where the kernel does not say where they lie, one script
-        // that takes the place of another cannot be told from it.
+        // Every process has arguments, so none means that they could not be read. And where the kernel does not tell their
+        // address, a script that replaces another one in the same process would go unnoticed.
         let unsure = process.arguments_at.is_none() && INTERPRETERS.contains(&process.name.as_str());
         let bytes: usize = arguments.iter().map(String::len).sum();
-        if bytes == 0 || bytes > REMEMBERED_BYTES || unsure {
+        if bytes == 0 || bytes > MAX_ARGUMENT_BYTES || unsure {
             return;
         }
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if memory.len() >= REMEMBERED {
+        if memory.len() >= MAX_PROCESSES {
             memory.clear();
         }
         memory.insert(process.pid, (process.clone(), arguments.to_owned()));
     }
 }
 
-/// Processes, and what is remembered of them.
+/// A process table that takes arguments from memory, or adds them to it.
 struct Remembering<'a> {
     processes: &'a dyn Processes,
     memory: &'a Memory,
-    /// For whoever does not wait: whether something is not remembered.
+    /// If the caller must not block: whether arguments were needed that are not remembered.
     missing: Option<AtomicBool>,
 }
 
 impl Remembering<'_> {
-    fn is_missing_something(&self) -> bool {
+    fn is_incomplete(&self) -> bool {
         self.missing.as_ref().is_some_and(|missing| missing.load(Ordering::Relaxed))
     }
 }
@@ -84,10 +84,10 @@ impl Processes for Remembering<'_> {
         self.processes.get(pid)
     }
 
-    /// No further once something is missing anyway.
+    /// Ends early once arguments are missing, since the result is discarded then.
     fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
         let mut lineage = self.processes.lineage(pid);
-        Box::new(std::iter::from_fn(move || if self.is_missing_something() { None } else { lineage.next() }))
+        Box::new(std::iter::from_fn(move || if self.is_incomplete() { None } else { lineage.next() }))
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_in_the_memory_of_a_process_has_to_be_waited_for() {
+    fn only_unremembered_arguments_block() {
         let at_once = |names: &[&str], pairs: &[(&str, &str)]| {
             let (table, pid) = chain(names);
             let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(pairs) };
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_of_the_same_program_in_the_same_process() {
+    fn arguments_are_remembered_for_one_program_in_one_process() {
         let (table, pid) = chain(&["bash", "node /usr/bin/gemini", "tt"]);
         let (process, arguments) = table.0[&101].clone();
         let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&[("GEMINI_CLI", "1")]) };
@@ -147,7 +147,7 @@ mod tests {
         ] {
             assert_eq!(memory.recall(&other), None, "{other:?}");
         }
-        assert!(memory.recall(&Process { parent: 1, ..process.clone() }).is_some(), "whoever is its parent now");
+        assert!(memory.recall(&Process { parent: 1, ..process.clone() }).is_some(), "its parent may change");
         let hidden = Process { pid: 8, arguments_at: None, ..process.clone() };
         let (unread, long) = (Process { pid: 9, ..process.clone() }, Process { pid: 10, ..process });
         memory.remember(&hidden, &["node".into(), "x".into()]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shells_below_a_harness_that_named_its_process_are_not_asked() {
+    fn the_shells_below_a_harness_that_names_its_process_are_not_read() {
         let (table, pid) = chain(&["bash", "claude", "zsh -c tt", "tt"]);
         let named = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CLAUDE_PID", "101")];
         let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&named) };

@@ -1,26 +1,23 @@
-//! Who is calling. The kernel names the process, the client reports a few variables, and this module decides.
+//! Decides who is calling, from the process that the kernel names and the variables that the client reports.
 //!
-//! Pure: `(caller, processes) -> identity`, and every step of that for `tt whoami --explain`.
+//! Pure: `(caller, processes) -> identity`, with every step recorded for `tt whoami --explain`.
 
 mod harness;
 mod memory;
 
-pub use harness::Harness;
+use harness::{find_marker, named_pid, session_id};
 pub use memory::{Memory, derive_and_remember, derive_at_once};
+use tt_harness::{AGENT_ID_VARIABLE, EXPORT_VARIABLE, Harness, TERMINAL_VARIABLES};
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::paths::short_hash;
 use tt_proto::{AgentId, Error};
 
 use crate::liveness::{Process, Processes};
 
-/// Variables that name a terminal's session, best first.
-const TERMINAL_VARIABLES: &[&str] =
-    &["TMUX_PANE", "STY", "ITERM_SESSION_ID", "KITTY_WINDOW_ID", "WEZTERM_PANE", "TERMINATOR_UUID"];
-
-/// What is known of a caller before anything is derived.
+/// What the daemon knows about a caller before it derives an identity.
 #[derive(Debug, Clone)]
 pub struct Caller<'a> {
-    /// The peer's pid as the kernel reports it; none from another pid namespace.
+    /// The peer's pid as the kernel reports it; none if the caller is in another pid namespace.
     pub pid: Option<u32>,
     pub user: &'a str,
     pub signals: &'a Signals,
@@ -31,7 +28,7 @@ pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Identity
     Derivation { caller, processes, steps: Vec::new() }.run()
 }
 
-/// Every step of the derivation, for `tt whoami --explain`.
+/// Returns every step of the derivation, for `tt whoami --explain`.
 pub fn explain(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Vec<Step>, Error> {
     let mut derivation = Derivation { caller, processes, steps: Vec::new() };
     derivation.explain_lineage();
@@ -50,7 +47,7 @@ impl Derivation<'_> {
         self.steps.push(Step { rule: rule.to_owned(), finding: finding.into() });
     }
 
-    /// The caller, which is `tt`, and what it runs under. Looked up no further than somebody asks: each costs a read.
+    /// The caller, which is `tt`, and its ancestors, nearest first. Lazy, because each lookup costs a read.
     fn lineage(&self) -> impl Iterator<Item = Process> {
         self.caller.pid.into_iter().flat_map(|pid| self.processes.lineage(pid))
     }
@@ -60,25 +57,25 @@ impl Derivation<'_> {
     }
 
     fn run(&mut self) -> Result<Identity, Error> {
-        if let Some(text) = self.caller.signals.var("TT_HARNESS_AGENT_ID") {
+        if let Some(text) = self.caller.signals.var(AGENT_ID_VARIABLE) {
             let agent_id = AgentId::parse(text)?;
-            self.step("TT_HARNESS_AGENT_ID", format!("set: the id is exactly {agent_id}"));
+            self.step(AGENT_ID_VARIABLE, format!("set: the id is exactly {agent_id}"));
             return Ok(self.overridden(agent_id));
         }
-        self.step("TT_HARNESS_AGENT_ID", "not set");
-        if let Some((harness, found_by)) = self.signalled() {
+        self.step(AGENT_ID_VARIABLE, "not set");
+        if let Some((harness, found_by)) = self.harness_from_signals() {
             return Ok(self.agent(harness, found_by));
         }
-        if self.caller.signals.var("TT_HARNESS_EXPORT").is_some_and(|v| v != "0") {
-            let known = |process: Process| Harness::of_process(&process, self.processes);
+        if self.caller.signals.var(EXPORT_VARIABLE).is_some_and(|v| v != "0") {
+            let known = |process: Process| harness::identify(&process, self.processes);
             let harness = self.ancestors().find_map(known);
             if let Some(harness) = harness {
-                self.step("TT_HARNESS_EXPORT", format!("set, and {} is among the ancestors", harness.name()));
+                self.step(EXPORT_VARIABLE, format!("set, and {} is among the ancestors", harness.name));
                 return Ok(self.agent(harness, FoundBy::Ancestry));
             }
-            self.step("TT_HARNESS_EXPORT", "set, but no harness is among the ancestors");
+            self.step(EXPORT_VARIABLE, "set, but no harness is among the ancestors");
         } else {
-            self.step("TT_HARNESS_EXPORT", "not set: a harness among the ancestors does not count by itself");
+            self.step(EXPORT_VARIABLE, "not set: a harness among the ancestors does not count by itself");
         }
         Ok(self.person())
     }
@@ -92,33 +89,33 @@ impl Derivation<'_> {
         }
     }
 
-    /// The harness that a signal names. The MCP client's own name is the most direct; where variables of several
-    /// harnesses are set, one was started inside the other and the nearest above us is the caller's.
-    fn signalled(&mut self) -> Option<(Harness, FoundBy)> {
+    /// The harness that the signals name. The name of the MCP client decides first. Where variables of several harnesses
+    /// are set, one harness was started inside another, and the caller's is the nearest ancestor.
+    fn harness_from_signals(&mut self) -> Option<(&'static Harness, FoundBy)> {
         let signals = self.caller.signals;
         let client = signals.client_info.as_deref();
-        if let Some(harness) = client.and_then(Harness::of_client) {
-            self.step("client_info", format!("{:?} is {}", client.unwrap_or_default(), harness.name()));
-            let found_by = if harness.signal(signals).is_some() { FoundBy::Env } else { FoundBy::ClientInfo };
+        if let Some(harness) = client.and_then(tt_harness::by_mcp_client) {
+            self.step("client_info", format!("{:?} is {}", client.unwrap_or_default(), harness.name));
+            let found_by = if find_marker(harness, signals).is_some() { FoundBy::Env } else { FoundBy::ClientInfo };
             return Some((harness, found_by));
         }
-        // A session that came without a client's name: a hook was told it. Its environment is the harness's own, which may
-        // be that of another harness's shell, so what runs above it counts more.
-        let above = |process: Process| self.among(&Harness::ALL, &process);
-        let hook = signals.session_id.as_ref().and_then(|_| self.ancestors().find_map(above));
+        // A session id without the name of an MCP client comes from a hook. A hook inherits the environment of its harness,
+        // which may have been started from the shell of another harness, so the nearest ancestor decides.
+        let all: Vec<&Harness> = tt_harness::in_detection_order().collect();
+        let known = |process: Process| self.identify_among(&all, &process);
+        let hook = signals.session_id.as_ref().and_then(|_| self.ancestors().find_map(known));
         if let Some(harness) = hook {
-            self.step("hook", format!("a session came with the call, and {} is the nearest above", harness.name()));
+            self.step("hook", format!("a session came with the call, and {} is the nearest above", harness.name));
             return Some((harness, FoundBy::Ancestry));
         }
-        let named: Vec<Harness> = Harness::ALL.into_iter().filter(|h| h.signal(signals).is_some()).collect();
-        let of_these = |process: Process| self.among(&named, &process);
-        // Where there is but one there is nothing to look for.
-        let nearest = if named.len() > 1 { self.ancestors().find_map(of_these) } else { None };
+        let named: Vec<&Harness> = all.iter().copied().filter(|h| find_marker(h, signals).is_some()).collect();
+        let is_named = |process: Process| self.identify_among(&named, &process);
+        let nearest = if named.len() > 1 { self.ancestors().find_map(is_named) } else { None };
         match nearest.or(named.first().copied()) {
             Some(harness) => {
-                let variable = harness.signal(signals).unwrap_or_default();
+                let variable = find_marker(harness, signals).unwrap_or_default();
                 let others = if named.len() > 1 { "; others are set too, but it is the nearest" } else { "" };
-                self.step("environment", format!("{variable} says {}{others}", harness.name()));
+                self.step("environment", format!("{variable} says {}{others}", harness.name));
                 Some((harness, FoundBy::Env))
             }
             None => {
@@ -128,22 +125,22 @@ impl Derivation<'_> {
         }
     }
 
-    fn agent(&mut self, harness: Harness, found_by: FoundBy) -> Identity {
-        let session_id = harness.session_id(self.caller.signals).map(str::to_owned);
+    fn agent(&mut self, harness: &'static Harness, found_by: FoundBy) -> Identity {
+        let session_id = session_id(harness, self.caller.signals).map(str::to_owned);
         let (key, anchor) = match &session_id {
             Some(session) => {
                 self.step("session", format!("session id {session}"));
-                (session.clone(), self.nearest_run(harness))
+                (session.clone(), self.session_anchor(harness))
             }
-            None => self.without_session(harness),
+            None => self.key_without_session(harness),
         };
         let host = self.processes.host_id();
-        let hash = short_hash([harness.name(), host.as_str(), key.as_str(), self.caller.user].map(str::as_bytes));
+        let hash = short_hash([harness.name, host.as_str(), key.as_str(), self.caller.user].map(str::as_bytes));
         self.explain_anchor(anchor.as_ref());
         Identity {
-            agent_id: AgentId::trusted(format!("{}:{hash}", harness.name())),
-            display_name: harness.name().to_owned(),
-            harness: Some(harness.name().to_owned()),
+            agent_id: AgentId::trusted(format!("{}:{hash}", harness.name)),
+            display_name: harness.name.to_owned(),
+            harness: Some(harness.name.to_owned()),
             session_id,
             found_by,
             anchor,
@@ -151,17 +148,17 @@ impl Derivation<'_> {
         }
     }
 
-    /// The outermost ancestor that is the harness, so that a call made straight by it and one made through three
-    /// shells get the same id; else the terminal; else the parent.
-    fn without_session(&mut self, harness: Harness) -> (String, Option<Anchor>) {
+    /// The key and anchor of a caller without a session id: the outermost process of the harness, so that a call through
+    /// three shells gets the same id as a direct one; else the terminal; else the parent process.
+    fn key_without_session(&mut self, harness: &'static Harness) -> (String, Option<Anchor>) {
         let signals = self.caller.signals;
         let outermost = self.ancestors().filter(|p| self.is(harness, p)).last();
         if let Some(process) = &outermost {
-            self.step("session", format!("no session id; the outermost {} is pid {}", harness.name(), process.pid));
+            self.step("session", format!("no session id; the outermost {} is pid {}", harness.name, process.pid));
             return (process_key(process), Some(self.processes.anchor(process)));
         }
         if let Some((name, value)) = TERMINAL_VARIABLES.iter().find_map(|v| Some((v, signals.var(v)?))) {
-            self.step("session", format!("no session id and no {} above; terminal {name}={value}", harness.name()));
+            self.step("session", format!("no session id and no {} above; terminal {name}={value}", harness.name));
             return (format!("{name}={value}"), None);
         }
         let parent = self.ancestors().next();
@@ -173,13 +170,13 @@ impl Derivation<'_> {
         (String::new(), None)
     }
 
-    /// The outermost process of the nearest unbroken run of this harness: a launcher and what it started are one, a
-    /// session started from inside another session's shell is its own.
-    fn nearest_run(&self, harness: Harness) -> Option<Anchor> {
+    /// The outermost of the nearest consecutive ancestors that are this harness. A launcher and the process it starts are
+    /// one session; a session started from the shell of another session is separate.
+    fn session_anchor(&self, harness: &'static Harness) -> Option<Anchor> {
         let is = |p: &Process| self.is(harness, p);
-        // Where the harness has named its process, nobody has to find out what the shells below it run.
+        // If the harness names its process, the shells below it need not be identified.
         let mut above = self.ancestors();
-        let named = harness.pid(self.caller.signals).and_then(|pid| above.find(|p| p.pid == pid));
+        let named = named_pid(harness, self.caller.signals).and_then(|pid| above.find(|p| p.pid == pid));
         let process = match named {
             Some(named) => above.take_while(is).last().unwrap_or(named),
             None => self.ancestors().skip_while(|p| !is(p)).take_while(is).last()?,
@@ -187,18 +184,19 @@ impl Derivation<'_> {
         Some(self.processes.anchor(&process))
     }
 
-    fn among(&self, harnesses: &[Harness], process: &Process) -> Option<Harness> {
-        Harness::among(harnesses, process, self.caller.signals, self.processes)
+    fn identify_among(&self, harnesses: &[&'static Harness], process: &Process) -> Option<&'static Harness> {
+        harness::identify_among(harnesses, process, self.caller.signals, self.processes)
     }
 
-    fn is(&self, harness: Harness, process: &Process) -> bool {
-        self.among(&[harness], process).is_some()
+    fn is(&self, harness: &'static Harness, process: &Process) -> bool {
+        self.identify_among(&[harness], process).is_some()
     }
 
+    /// The identity of a caller whose agent id is set by [`AGENT_ID_VARIABLE`].
     fn overridden(&mut self, agent_id: AgentId) -> Identity {
-        let harness = self.signalled().map(|(harness, _)| harness);
+        let harness = self.harness_from_signals().map(|(harness, _)| harness);
         let anchor = match harness {
-            Some(harness) => self.nearest_run(harness),
+            Some(harness) => self.session_anchor(harness),
             None => self.session_leader(),
         };
         self.explain_anchor(anchor.as_ref());
@@ -206,8 +204,8 @@ impl Derivation<'_> {
         Identity {
             display_name: name.to_owned(),
             agent_id,
-            harness: harness.map(|h| h.name().to_owned()),
-            session_id: harness.and_then(|h| h.session_id(self.caller.signals)).map(str::to_owned),
+            harness: harness.map(|h| h.name.to_owned()),
+            session_id: harness.and_then(|h| session_id(h, self.caller.signals)).map(str::to_owned),
             found_by: FoundBy::Override,
             anchor,
             user: self.caller.user.to_owned(),
@@ -229,7 +227,7 @@ impl Derivation<'_> {
         }
     }
 
-    /// The shell that leads the caller's session. A caller that leads its own session has no shell to outlive it.
+    /// The shell that leads the caller's process session; none if the caller leads it itself.
     fn session_leader(&self) -> Option<Anchor> {
         let caller = self.lineage().next()?;
         if caller.session == caller.pid {
@@ -256,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// A made-up process table.
+    /// A process table held in memory.
     #[derive(Default)]
     pub(super) struct Table(pub(super) BTreeMap<u32, (Process, Vec<String>)>);
 
@@ -308,7 +306,7 @@ mod tests {
         let (table, pid) = chain(names);
         let caller = Caller { pid: Some(pid), user: "alice", signals };
         let identity = derive(&caller, &table).unwrap();
-        // What is said at once is never anything else, and once all was read it is always said at once.
+        // An immediate answer is always the same identity, and once all arguments are remembered there is one.
         let memory = Memory::default();
         if let Some(at_once) = derive_at_once(&caller, &table, &memory) {
             assert_eq!(at_once.unwrap(), identity);
@@ -363,6 +361,17 @@ mod tests {
         let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CODEX_THREAD_ID", "t1")]);
         assert_eq!(who(&["bash", "claude", "bash", "codex", "tt"], &env).harness.as_deref(), Some("codex"));
         assert_eq!(who(&["bash", "codex", "bash", "claude", "tt"], &env).harness.as_deref(), Some("claude"));
+    }
+
+    #[test]
+    fn without_process_evidence_the_variables_that_reach_other_harnesses_count_least() {
+        for (env, expected) in [
+            (&[("CLAUDECODE", "1"), ("CODEX_THREAD_ID", "t1")], "codex"),
+            (&[("CLAUDECODE", "1"), ("OPENCODE", "1")], "opencode"),
+            (&[("GEMINI_CLI", "1"), ("CODEX_THREAD_ID", "t1")], "codex"),
+        ] {
+            assert_eq!(who(&["bash", "tt"], &signals(env)).harness.as_deref(), Some(expected), "{env:?}");
+        }
     }
 
     #[test]

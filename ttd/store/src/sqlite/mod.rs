@@ -68,6 +68,11 @@ impl SqliteStore {
         Ok(Self { writer, readers, paths, policy })
     }
 
+    /// Creates the database, or brings it to the schema of this version, without opening it.
+    pub fn create(file: &Path) -> Result<(), Error> {
+        prepare(file)
+    }
+
     /// The offsets of the clocks in this boot: those an earlier daemon stored, or these, stored now.
     pub fn clock_offsets(file: &Path, boot_id: &str, offsets: ClockOffsets) -> Result<ClockOffsets, Error> {
         prepare(file)?;
