@@ -18,7 +18,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const ANSWER_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Runs until it is cancelled.
-pub(crate) async fn run(engine: Engine, mut exits: UnboundedReceiver<Anchor>) {
+pub async fn run(engine: Engine, mut exits: UnboundedReceiver<Anchor>) {
     let timers = async {
         loop {
             for key in engine.timers().next(engine.clock()).await {
@@ -46,7 +46,8 @@ pub(crate) async fn run(engine: Engine, mut exits: UnboundedReceiver<Anchor>) {
     tokio::join!(timers, exits, presence, catch_up);
 }
 
-async fn run_timer(engine: &Engine, key: TimerKey) {
+/// Runs the command of a timer that is due.
+pub async fn run_timer(engine: &Engine, key: TimerKey) {
     let (room_id, command) = match &key {
         TimerKey::Room(room_id) => (room_id, Command::Tick),
         TimerKey::Delivery(room_id, event_seq) => (room_id, Command::ExpireMessage { event_seq: *event_seq }),
@@ -108,19 +109,20 @@ async fn clean_up(engine: &Engine) {
 }
 
 /// Stores who was seen when.
-pub(crate) async fn store_presence(engine: &Engine) {
+pub async fn store_presence(engine: &Engine) {
     let unstored = engine.presence().take_unstored();
     let task = Maintenance::Presence { seen: unstored.seen, waited: unstored.waited };
     log_failure("storing presence", maintain(engine, task).await);
 }
 
-async fn maintain(engine: &Engine, task: Maintenance) -> Result<(), Error> {
+/// Runs maintenance and waits for its commit.
+pub async fn maintain(engine: &Engine, task: Maintenance) -> Result<(), Error> {
     let stopping = || Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping");
     engine.store().maintain(task).await.unwrap_or_else(|_| Err(stopping()))
 }
 
 /// Whether a live member holds the stick in some room, or has it reserved.
-pub(crate) async fn anyone_holds(engine: &Engine) -> bool {
+pub async fn anyone_holds(engine: &Engine) -> bool {
     let this = engine.clone();
     let held = engine.read(move |reader| {
         for room_id in reader.rooms_in_use()? {

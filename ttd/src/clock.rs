@@ -31,6 +31,8 @@ struct Inner {
     wall_turned: AtomicI64,
     advanced_by: AtomicI64,
     advanced: tokio::sync::Notify,
+    /// Set for a clock that only tests move.
+    stopped_at: Option<i64>,
 }
 
 /// The clock that stands still in suspend.
@@ -65,6 +67,11 @@ impl Clock {
         clock
     }
 
+    /// A clock that stands at this time, in milliseconds, until [`Clock::advance`] moves it. For simulations.
+    pub fn stopped(millis: i64) -> Self {
+        Self(Arc::new(Inner { stopped_at: Some(millis), ..Inner::default() }))
+    }
+
     /// The offsets to store for this boot.
     pub fn offsets(&self) -> ClockOffsets {
         let load = |offset: &AtomicI64| offset.load(Ordering::Relaxed);
@@ -80,6 +87,14 @@ impl Clock {
     /// This moment on all three clocks.
     pub fn now(&self) -> Now {
         let (offsets, advanced) = (self.offsets(), self.0.advanced_by.load(Ordering::Relaxed));
+        if let Some(stopped) = self.0.stopped_at {
+            let millis = stopped + advanced;
+            return Now {
+                lease: LeaseTime::from_millis(millis),
+                deadline: DeadlineTime::from_millis(millis),
+                wall: WallTime::from_millis(millis),
+            };
+        }
         Now {
             lease: LeaseTime::from_millis(millis(MONOTONIC) + offsets.lease + advanced),
             deadline: DeadlineTime::from_millis(millis(BOOT) + offsets.deadline + advanced),

@@ -3,7 +3,7 @@
 //! A request goes one way: `rpc` makes a command of it, `engine` runs the command (load, decide, save, commit) and then its
 //! effects. The rules are the crate `tt-rules`, the storage is `tt-store`. `lifecycle` starts and stops everything.
 
-mod background;
+pub mod background;
 pub mod clock;
 pub mod engine;
 pub mod feed;

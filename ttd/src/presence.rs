@@ -114,7 +114,8 @@ mod tests {
         presence.seen(&agent, at(59));
         let quiet = tokio::time::timeout(Duration::ZERO, presence.changed()).await;
         assert!(quiet.is_err(), "stored + a minute is no earlier");
-        assert_eq!(presence.last_seen(&agent), Some(at(59)));
+        let seen = presence.of_room(&"room".into(), |last| last(&agent).0);
+        assert_eq!(seen, Some(at(59)));
         presence.seen(&agent, at(60));
         presence.changed().await;
         presence.seen(&AgentId::trusted("b"), at(61));

@@ -59,12 +59,23 @@ impl Timers {
             match rest {
                 None => self.earlier.notified().await,
                 Some(rest) => tokio::select! {
-                    () = tokio::time::sleep(rest) => {}
+                    // A millisecond more, because the clocks are rounded down: the timer is due on waking.
+                    () = tokio::time::sleep(rest + Duration::from_millis(1)) => {}
                     () = self.earlier.notified() => {}
                     () = clock.advanced() => {}
                 },
             }
         }
+    }
+
+    /// The keys that are due. Their timers are cleared.
+    pub fn take_due(&self, now: Now) -> Vec<TimerKey> {
+        self.lock().take_due(now)
+    }
+
+    /// How long until the next timer is due.
+    pub fn next_in(&self, now: Now) -> Option<Duration> {
+        self.lock().next_in(now)
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
@@ -101,8 +112,7 @@ impl Pending {
     fn next_in(&self, now: Now) -> Option<Duration> {
         let lease = self.by_lease.first().map(|(at, _)| at.since(now.lease));
         let deadline = self.by_deadline.first().map(|(at, _)| at.since(now.deadline));
-        // A millisecond more than rounding down would give, so that the timer is due on waking.
-        lease.into_iter().chain(deadline).min().map(|rest| rest + Duration::from_millis(1))
+        lease.into_iter().chain(deadline).min()
     }
 }
 

@@ -22,6 +22,17 @@ pub(crate) enum Token {
     Invented,
 }
 
+/// Which messages a surface confirms or returns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which {
+    /// Everything it holds, and what it skipped.
+    Held,
+    /// The first one it holds.
+    First,
+    /// Every message of the history, its own or not.
+    Everything,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Listen,
@@ -60,6 +71,36 @@ pub(crate) enum Op {
         reported: bool,
     },
     Step(i64),
+    /// A message, to one agent or to everybody, perhaps with a time to live in milliseconds.
+    Send {
+        by: usize,
+        to: Option<usize>,
+        ttl: Option<i64>,
+    },
+    /// A surface of an agent takes messages.
+    Take {
+        who: usize,
+        surface: usize,
+        max_replay: Option<usize>,
+        limit: usize,
+    },
+    Confirm {
+        who: usize,
+        surface: usize,
+        which: Which,
+    },
+    Return {
+        who: usize,
+        surface: usize,
+        which: Which,
+    },
+    /// The connection of a surface ends.
+    Close {
+        who: usize,
+        surface: usize,
+    },
+    /// The daemon is killed right after the next command is committed.
+    Crash,
     /// The daemon ends, in order or not, and another starts.
     Restart {
         killed: bool,
@@ -96,6 +137,43 @@ pub(crate) fn generate(random: &mut Random, length: usize) -> Vec<Op> {
         ops.push(op(random, agents));
     }
     ops
+}
+
+/// A history in which agents talk, too, and daemons are killed in the middle of it.
+pub(crate) fn generate_with_messages(random: &mut Random, length: usize) -> Vec<Op> {
+    let agents = 2 + random.below(4) as usize;
+    let mut ops: Vec<Op> = (0..agents.min(3)).map(Op::Join).collect();
+    while ops.len() < length {
+        ops.push(if random.one_in(2) { op(random, agents) } else { message_op(random, agents) });
+    }
+    ops
+}
+
+fn message_op(random: &mut Random, agents: usize) -> Op {
+    let who = random.below(agents as u64) as usize;
+    let other = random.below(agents as u64) as usize;
+    let surface = random.below(2) as usize;
+    let which = |random: &mut Random| match random.below(5) {
+        0 => Which::First,
+        1 => Which::Everything,
+        _ => Which::Held,
+    };
+    match random.below(100) {
+        0..35 => {
+            let ttl = random.one_in(4).then(|| 1 + random.below(60_000) as i64);
+            Op::Send { by: who, to: (!random.one_in(3)).then_some(other), ttl }
+        }
+        35..60 => {
+            let max_replay = random.one_in(4).then(|| random.below(4) as usize);
+            let limit = if random.one_in(3) { 1 + random.below(3) as usize } else { 200 };
+            Op::Take { who, surface, max_replay, limit }
+        }
+        60..80 => Op::Confirm { who, surface, which: which(random) },
+        80..88 => Op::Return { who, surface, which: which(random) },
+        88..94 => Op::Close { who, surface },
+        94..98 => Op::Step(1 + random.below(20_000) as i64),
+        _ => Op::Crash,
+    }
 }
 
 fn op(random: &mut Random, agents: usize) -> Op {

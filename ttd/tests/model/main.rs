@@ -1,21 +1,23 @@
-//! Never two holders.
+//! Never two holders, and no message lost.
 //!
 //! Random histories (joins, waits, releases, passes, takeovers, kicks, leaves, heartbeats with right, stale and invented
-//! tokens, processes that end and come back, clock steps, daemons killed and started) are run against the real rules and
-//! the real store, and beside them against a simple reference written from `docs/protocol.md`. After each command both
-//! must agree on what was answered, what was written down, who was told what, and how the room stands; and whatever the
-//! reference says:
+//! tokens, messages sent, taken by several surfaces, confirmed, returned and expired, processes that end and come back,
+//! clock steps, daemons stopped, killed, and killed right after a commit) are run through the real engine on the real store,
+//! and beside it through a simple reference written from `docs/protocol.md` that shares no code with it. After each command
+//! both must agree on the answer, on the log, on who was told what, and on every row; and whatever the reference says:
 //!
 //! - there is at most one holder, and it is the one the log says;
 //! - the turn grows by one, and only at a `claim` or `takeover` event; no lease is used twice;
 //! - a refused call leaves every row as it was;
 //! - each handoff is received by exactly the next claimant, to the letter, and by nobody else;
-//! - nobody who may have an idle room waits for it, and nobody misses what it waits for.
+//! - no member that may have an idle room waits for it, and no member misses what it waits for;
+//! - every acknowledged message is, for each recipient, either open or in one final state, is taken by one connection at a
+//!   time and in order, and is confirmed at most once.
 //!
-//! `cargo test -p ttd --test model` runs 120,000 commands. A longer run, and one history again:
+//! `cargo test -p ttd --test model` runs 60,000 commands. A longer run, and one history again:
 //!
 //! ```sh
-//! TT_MODEL_COMMANDS=10000000 cargo test --release -p ttd --test model
+//! TT_MODEL_COMMANDS=1000000 cargo test --release -p ttd --test model
 //! TT_MODEL_SEED=42 cargo test -p ttd --test model
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
@@ -31,20 +33,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tt_proto::LeaseId;
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
-use ttd::stick::{EventDraft, Waiting, membership, takeover, turn};
-use ttd::store::notes;
+use tt_proto::requests::Skipped;
+use tt_rules::{Command, Reply, TimerKey, Waiting};
 
-use history::{Kind, Op, Random, Token, Who, generate, shrink};
-use reference::{NAMES, Outcome, Reference, Times, Told};
-use world::{Came, World, agent, at, shown, words};
+use history::{Kind, Op, Random, Token, Which, Who, generate, generate_with_messages, shrink};
+use reference::{Delivery, NAMES, Outcome, Reference, Times, Told, Took};
+use world::{Came, World, agent, shown, words};
 
-const COMMANDS: u64 = 120_000;
+const COMMANDS: u64 = 60_000;
 
 /// Long enough for every deadline to come up, short enough to read.
 const LENGTH: usize = 120;
 
 /// What a new daemon may be wrong by.
-const DOUBT: i64 = ttd::hub::WRITE_BEHIND.as_millis() as i64;
+const DOUBT: i64 = ttd::presence::STORE_INTERVAL.as_millis() as i64;
 
 const TIMES: Times = Times {
     lease: 100_000,
@@ -70,7 +72,11 @@ fn two_never_hold_the_stick() {
     let world = RefCell::new(World::new(&TIMES));
     let mut tally = Tally::default();
     for seed in first..first + histories {
-        let ops = generate(&mut Random(seed), LENGTH);
+        // Turns alone, and turns with messages.
+        let ops = match seed % 2 {
+            0 => generate(&mut Random(seed), LENGTH),
+            _ => generate_with_messages(&mut Random(seed), LENGTH),
+        };
         let Err(why) = run(&world, &ops, &mut tally) else { continue };
         let small = shrink(ops, |fewer| run(&world, fewer, &mut Tally::default()).is_err());
         let again = run(&world, &small, &mut Tally::default()).unwrap_err();
@@ -90,6 +96,9 @@ struct Tally {
     refusals: BTreeMap<&'static str, u64>,
     events: BTreeMap<String, u64>,
     told: BTreeMap<String, u64>,
+    /// How messages stood with their recipients when their history ended.
+    deliveries: BTreeMap<String, u64>,
+    crashes: u64,
 }
 
 impl Tally {
@@ -120,6 +129,10 @@ impl Tally {
         for reason in ["direct_pass", "sequence", "open_claim"] {
             assert!(self.told.contains_key(reason) && self.events.contains_key(&format!("claim {reason}")), "{reason}");
         }
+        for state in ["delivered", "expired", "pending"] {
+            assert!(self.deliveries.contains_key(state), "no message ended {state}");
+        }
+        assert!(self.crashes > 0, "no daemon was killed right after a commit");
         for event in ["takeover operator_override", "reservation_expired -", "member_left expired", "kick ghost"] {
             assert!(self.events.contains_key(event), "{event} never came about");
         }
@@ -135,6 +148,7 @@ fn run(world: &RefCell<World>, ops: &[Op], tally: &mut Tally) -> Result<(), Stri
         let done = done.unwrap_or_else(|_| Err("it panicked".to_owned()));
         done.map_err(|why| format!("step {index}, {op:?}, at {} ms: {why}", history.world.now))?;
     }
+    history.count_deliveries();
     Ok(())
 }
 
@@ -152,6 +166,10 @@ struct History<'a> {
     log: Replay,
     /// What commands said they wrote down since the log was last read.
     appended: Vec<String>,
+    /// The numbers of the room's messages in the log, in the order of the history.
+    message_seqs: Vec<i64>,
+    /// What each connection skipped and has not confirmed.
+    skipped: BTreeMap<u64, (usize, usize)>,
 }
 
 /// What the log alone says about a room.
@@ -212,6 +230,8 @@ impl<'a> History<'a> {
             received: BTreeMap::new(),
             log: Replay::default(),
             appended: Vec::new(),
+            message_seqs: Vec::new(),
+            skipped: BTreeMap::new(),
         }
     }
 
@@ -241,6 +261,7 @@ impl<'a> History<'a> {
     fn acts(&mut self, number: usize) -> Option<u32> {
         let process = self.world.come_alive(number);
         self.world.seen(number);
+        self.world.store_presence_if_due();
         self.reference.seen(number);
         process
     }
@@ -281,45 +302,48 @@ impl<'a> History<'a> {
                 let (_, expected_turn) = self.token(turn);
                 let expected = self.reference.takeover(number, process, expected_turn, operator);
                 self.compare(&expected, |world| {
-                    world.run(Some(number), |room, moment, _| {
-                        takeover::take(room, &agent(number), expected_turn, "stuck", operator, moment).map(|_| None)
-                    })
+                    let command = Command::TakeOver {
+                        expected_turn_id: expected_turn,
+                        reason: "stuck".into(),
+                        operator_override: operator,
+                    };
+                    world.run(number, command)
                 })?;
             }
             Op::Kick { by, target, force } => {
                 let (process, target) = (self.acts(by), self.who(target));
                 let expected = self.reference.kick(by, process, target, force);
                 self.compare(&expected, |world| {
-                    world.run(Some(by), |room, moment, _| {
-                        let (by, target) = (agent(by), agent(target));
-                        membership::kick(room, &by, &target, force, Some("ghost"), moment).map(|_| None)
-                    })
+                    world.run(by, Command::Kick { target: agent(target), force, reason: Some("ghost".into()) })
                 })?;
             }
             Op::Leave(who) => {
                 let number = self.who(who);
                 let process = self.acts(number);
                 let expected = self.reference.leave(number, process);
-                self.compare(&expected, |world| {
-                    world.run(Some(number), |room, _, _| membership::leave(room, &agent(number)).map(|_| None))
-                })?;
+                self.compare(&expected, |world| world.run(number, Command::Leave))?;
             }
             Op::Heartbeat(who, token) => self.heartbeat(who, token)?,
             Op::Note(number) => {
                 let process = self.acts(number);
                 let expected = self.reference.note(number, process);
-                self.compare(&expected, |world| {
-                    let now = at(world.now);
-                    world.run(Some(number), |room, _, connection| {
-                        room.active_member(&agent(number))?;
-                        notes::add(connection, &room.room_id, &agent(number), "n", None, now)?;
-                        room.events.push(EventDraft::new(EventType::NoteAdded, room.turn_id, &agent(number)));
-                        Ok(None)
-                    })
-                })?;
+                let note_id = tt_proto::NoteId::fresh();
+                let command = Command::AddNote { note_id, body: "n".into(), turn_id: None };
+                self.compare(&expected, |world| world.run(number, command))?;
             }
             Op::Die { who, reported } => self.die(who, reported)?,
             Op::Step(millis) => self.pass_time(millis)?,
+            Op::Send { by, to, ttl } => self.send(by, to, ttl)?,
+            Op::Take { who, surface, max_replay, limit } => self.take(who, surface, max_replay, limit)?,
+            Op::Confirm { who, surface, which } => self.confirm(who, surface, which)?,
+            Op::Return { who, surface, which } => self.give_back(who, surface, which)?,
+            Op::Close { who, surface } => {
+                let connection = self.world.connection(who, surface).0;
+                self.world.end_connection(who, surface);
+                self.reference.end_connections(|ended| ended == connection);
+                self.skipped.remove(&connection);
+            }
+            Op::Crash => self.world.crash_next(),
             Op::Restart { killed } => self.restart(killed)?,
         }
         self.check()
@@ -333,15 +357,104 @@ impl<'a> History<'a> {
         let said = if good { words(self.handoffs) } else { RawJson::parse(r#"{"status":" "}"#.into()).unwrap() };
         let text = good.then_some(said.as_str());
         let expected = self.reference.give(number, process, to, (&lease, expected_turn), text);
-        self.compare(&expected, |world| {
-            world.run(Some(number), |room, moment, _| {
-                let (caller, lease) = (agent(number), LeaseId::from(lease));
-                match to {
-                    None => turn::release(room, &caller, &lease, expected_turn, &said, moment),
-                    Some(to) => turn::pass(room, &caller, &lease, expected_turn, &agent(to), &said, moment),
-                }
-            })
-        })
+        let (lease_id, expected_turn_id, handoff) = (LeaseId::from(lease), expected_turn, said);
+        let command = match to {
+            None => Command::Release { lease_id, expected_turn_id, handoff },
+            Some(to) => Command::Pass { lease_id, expected_turn_id, to: agent(to), handoff },
+        };
+        self.compare(&expected, |world| world.run(number, command)).map(|_| ())
+    }
+
+    fn send(&mut self, by: usize, to: Option<usize>, ttl: Option<i64>) -> Result<(), String> {
+        let process = self.acts(by);
+        let expected = self.reference.send(by, process, to, ttl);
+        self.compare(&expected, |world| world.send(by, to, ttl)).map(|_| ())
+    }
+
+    fn take(&mut self, who: usize, surface: usize, max_replay: Option<usize>, limit: usize) -> Result<(), String> {
+        let process = self.acts(who);
+        let connection = self.world.connection(who, surface).0;
+        let (expected, took) = self.reference.take(who, process, connection, max_replay, limit);
+        let came = self.compare(&expected, |world| world.take(who, surface, max_replay, limit))?;
+        let Some(Reply::Taken { skipped, event_seqs, more }) = came else { return Ok(()) };
+        let index = |seq: &i64| self.message_seqs.iter().position(|known| known == seq).unwrap();
+        let range = skipped.as_ref().map(|range| (index(&range.from_seq), index(&range.to_seq)));
+        let really = (event_seqs.iter().map(index).collect(), skipped.map_or(0, |range| range.skipped), more);
+        let expected_range = took.skipped.first().copied().zip(took.skipped.last().copied());
+        let Took { messages, skipped, more } = took;
+        if really != (messages, skipped.len(), more) || range != expected_range {
+            return Err(format!("took {really:?}, skipping {range:?}"));
+        }
+        if let Some(range) = range {
+            self.skipped.insert(connection, range);
+        }
+        Ok(())
+    }
+
+    fn which(&self, who: usize, connection: u64, which: Which) -> Vec<usize> {
+        let held = self.reference.held(who, connection);
+        match which {
+            Which::Held => held,
+            Which::First => held.into_iter().take(1).collect(),
+            Which::Everything => (0..self.message_seqs.len()).collect(),
+        }
+    }
+
+    fn seqs(&self, messages: &[usize]) -> Vec<i64> {
+        messages.iter().map(|index| self.message_seqs[*index]).collect()
+    }
+
+    fn confirm(&mut self, who: usize, surface: usize, which: Which) -> Result<(), String> {
+        let connection = self.world.connection(who, surface).0;
+        let shown = self.which(who, connection, which);
+        let range = self.skipped.remove(&connection);
+        let (expected, count) = self.reference.confirm(who, connection, &shown, range);
+        let seqs = self.seqs(&shown);
+        let skipped = range.map(|(first, last)| Skipped {
+            skipped: last - first + 1,
+            from_seq: self.message_seqs[first],
+            to_seq: self.message_seqs[last],
+        });
+        let came = self.compare(&expected, |world| world.confirm(who, surface, seqs, skipped))?;
+        match came {
+            Some(Reply::Count(really)) if really != count => Err(format!("confirmed {really}, not {count}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn give_back(&mut self, who: usize, surface: usize, which: Which) -> Result<(), String> {
+        let connection = self.world.connection(who, surface).0;
+        let returned = self.which(who, connection, which);
+        let seqs = self.seqs(&returned);
+        // Settled like every command, and nothing else changes for the others.
+        let expected = self.reference.command(None, &|_, _, _| Ok(()));
+        let count = self.reference.give_back(who, connection, &returned);
+        let came = self.compare(&expected, |world| world.give_back(who, surface, seqs))?;
+        match came {
+            Some(Reply::Count(really)) if really != count => Err(format!("returned {really}, not {count}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// How every message stands, in the rows and in the reference.
+    fn compare_deliveries(&self) -> Result<(), String> {
+        let state = |delivery: &Delivery| match delivery {
+            Delivery::Open { .. } => "pending",
+            Delivery::Delivered => "delivered",
+            Delivery::Expired => "expired",
+        };
+        let messages = self.reference.room.iter().flat_map(|room| room.messages.iter().zip(&self.message_seqs));
+        let expected: Vec<(i64, usize, String)> = messages
+            .flat_map(|(message, seq)| message.to.iter().map(|(to, delivery)| (*seq, *to, state(delivery).to_owned())))
+            .collect();
+        let stored = self.world.deliveries();
+        if stored == expected { Ok(()) } else { Err(format!("the deliveries are {stored:?}, not {expected:?}")) }
+    }
+
+    fn count_deliveries(&mut self) {
+        for (_, _, state) in self.world.deliveries() {
+            *self.tally.deliveries.entry(state).or_default() += 1;
+        }
     }
 
     /// A heartbeat writes nothing, unless it brings back a member that was gone.
@@ -352,13 +465,11 @@ impl<'a> History<'a> {
         let expected = self
             .reference
             .command(Some((number, process)), &|_, room, _| Reference::authority(room, number, &lease, turn_id));
-        let (caller, lease) = (agent(number), LeaseId::from(lease));
-        self.compare(&expected, |world| {
-            world.run(Some(number), |room, _, _| turn::check_authority(room, &caller, &lease, turn_id).map(|()| None))
-        })?;
-        let until = self.world.look(|room| room.lease_end()).flatten();
+        let command = Command::Heartbeat { lease_id: LeaseId::from(lease), expected_turn_id: turn_id };
+        self.compare(&expected, |world| world.run(number, command))?;
+        let until = self.world.lease_end();
         let expected = self.reference.room.as_ref().filter(|room| room.holder.is_some());
-        let expected = expected.map(|room| at(self.reference.lease_until(room)));
+        let expected = expected.map(|room| self.reference.lease_until(room));
         if until != expected {
             return Err(format!("the lease ends at {until:?}, not {expected:?}"));
         }
@@ -373,8 +484,9 @@ impl<'a> History<'a> {
         let process = self.world.processes[number];
         let (expected, standing) = self.reference.end_wait(number, process);
         let Some((came, answered)) = self.world.end_wait(number) else { return Err("it did not wait".into()) };
+        let crashed = came.crashed;
         self.agree(&expected, &came)?;
-        if standing != answered {
+        if standing != answered && !crashed {
             return Err(format!("the wait ended with {answered:?}, not {standing:?}"));
         }
         Ok(())
@@ -386,17 +498,14 @@ impl<'a> History<'a> {
             self.reference.hang(number);
         }
         let Some(process) = self.world.processes[number] else { return Ok(()) };
-        self.world.dead.insert(process);
+        self.world.kill(process);
         self.reference.dead.insert(process);
         if !reported || self.world.room.is_none() {
             self.reference.unreported = true;
             return Ok(());
         }
         let expected = self.reference.happen(false);
-        let came = self.world.run(None, |room, _, _| {
-            membership::processes_exited(room);
-            Ok(None)
-        });
+        let came = self.world.run_by_itself(Command::ProcessExited);
         self.agree(&expected, &came)
     }
 
@@ -404,14 +513,15 @@ impl<'a> History<'a> {
     fn pass_time(&mut self, millis: i64) -> Result<(), String> {
         let end = self.world.now + millis;
         loop {
-            let deadline = self.world.deadline.filter(|at| *at <= end);
+            let timer = self.world.next_timer().filter(|at| *at <= end);
             let wait = self.world.next_end_of_wait().filter(|(at, _)| *at <= end);
-            let next = deadline.into_iter().chain(wait.map(|(at, _)| at)).min().unwrap_or(end);
-            self.world.now = next.max(self.world.now);
+            let next = timer.into_iter().chain(wait.map(|(at, _)| at)).min().unwrap_or(end);
+            self.world.advance_to(next.max(self.world.now));
             self.reference.now = self.world.now;
-            if deadline == Some(next) {
-                self.world.deadline = None;
-                self.tick()?;
+            if timer == Some(next) {
+                for key in self.world.due() {
+                    self.run_timer(&key)?;
+                }
             } else if let Some((_, number)) = wait {
                 self.end_wait(number)?;
             } else {
@@ -426,11 +536,22 @@ impl<'a> History<'a> {
             return Ok(());
         }
         let expected = self.reference.happen(true);
-        let came = self.world.run(None, |room, moment, _| {
-            turn::tick(room, moment);
-            Ok(None)
-        });
+        let came = self.world.run_by_itself(Command::Tick);
         self.agree(&expected, &came)
+    }
+
+    fn run_timer(&mut self, key: &TimerKey) -> Result<(), String> {
+        match key {
+            TimerKey::Room(room) if self.world.room.as_ref() == Some(room) => self.tick(),
+            TimerKey::Delivery(room, event_seq) if self.world.room.as_ref() == Some(room) => {
+                let index = self.message_seqs.iter().position(|seq| seq == event_seq).unwrap();
+                let expected = self.reference.expire(index);
+                let came = self.world.run_by_itself(Command::ExpireMessage { event_seq: *event_seq });
+                self.agree(&expected, &came)
+            }
+            // Of a room that was deleted.
+            TimerKey::Room(_) | TimerKey::Delivery(..) => Ok(()),
+        }
     }
 
     /// A new daemon knows when members were last seen to within the doubt, always in their favour; the reference takes
@@ -441,6 +562,14 @@ impl<'a> History<'a> {
         if killed && self.world.dump() != before {
             return Err("a restart changed what was stored".into());
         }
+        self.catch_up(killed)
+    }
+
+    /// What a new daemon does first.
+    fn catch_up(&mut self, killed: bool) -> Result<(), String> {
+        self.reference.end_connections(|_| true);
+        self.skipped.clear();
+        self.world.set_delivery_timers();
         let presence = self.world.presence();
         for (number, member) in self.reference.room.iter_mut().flat_map(|room| &mut room.members) {
             let (seen, waited) = presence[number];
@@ -454,11 +583,19 @@ impl<'a> History<'a> {
             member.waited = waited;
             member.waiting = None;
         }
-        self.tick()
+        self.tick()?;
+        for key in self.world.due() {
+            self.run_timer(&key)?;
+        }
+        Ok(())
     }
 
     /// Runs a command whose outcome is known, and sees to it that a refusal changes nothing.
-    fn compare(&mut self, expected: &Outcome, command: impl FnOnce(&mut World) -> Came) -> Result<(), String> {
+    fn compare(
+        &mut self,
+        expected: &Outcome,
+        command: impl FnOnce(&mut World) -> Came,
+    ) -> Result<Option<Reply>, String> {
         let before = expected.refused.map(|_| self.world.dump());
         let came = command(self.world);
         if let (Some(before), Some(code)) = (before, came.refused) {
@@ -468,10 +605,41 @@ impl<'a> History<'a> {
                 return Err(format!("refused with {code}, and yet it changed\n{before}\nto\n{after}"));
             }
         }
-        self.agree(expected, &came)
+        self.agree(expected, &came)?;
+        Ok(came.reply.filter(|_| came.refused.is_none() && !came.crashed))
+    }
+
+    /// The command was committed and its daemon killed: nobody heard of it, and the log has it.
+    fn recover(&mut self, expected: &Outcome) -> Result<(), String> {
+        self.tally.crashes += 1;
+        self.world.restart(true);
+        self.world.forget_deleted_room();
+        if expected.deleted {
+            self.log = Replay::default();
+            self.leases.clear();
+            self.appended.clear();
+            self.message_seqs.clear();
+        }
+        self.appended.extend_from_slice(&expected.events);
+        self.note_messages();
+        self.catch_up(true)
+    }
+
+    /// Learns the numbers of the messages in the log.
+    fn note_messages(&mut self) {
+        let newest = self.message_seqs.last().copied().unwrap_or(0);
+        let sent = self.world.log(newest).into_iter().filter(|event| event.event_type == EventType::MessageSent);
+        self.message_seqs.extend(sent.map(|event| event.event_seq));
     }
 
     fn agree(&mut self, expected: &Outcome, came: &Came) -> Result<(), String> {
+        if came.crashed {
+            return if expected.refused.is_none() {
+                self.recover(expected)
+            } else {
+                Err(format!("committed what should be refused with {:?}", expected.refused))
+            };
+        }
         if expected.refused != came.refused {
             return Err(format!("refused with {:?}, not {:?}", came.refused, expected.refused));
         }
@@ -486,6 +654,10 @@ impl<'a> History<'a> {
             self.log = Replay::default();
             self.leases.clear();
             self.appended.clear();
+            self.message_seqs.clear();
+        }
+        if came.events.iter().any(|event| event.starts_with("message_sent")) {
+            self.note_messages();
         }
         for event in &came.events {
             let kind = event.split(' ').next().unwrap_or_default();
@@ -512,7 +684,7 @@ impl<'a> History<'a> {
 
     /// What must hold after every command, whatever it was.
     fn check(&mut self) -> Result<(), String> {
-        self.world.write_behind();
+        self.world.store_presence_if_due();
         let row = self.world.row();
         let (Some(row), Some(room)) = (&row, &mut self.reference.room) else {
             let both = row.is_none() && self.reference.room.is_none();
@@ -565,6 +737,7 @@ impl<'a> History<'a> {
         if (self.log.turn, &self.log.owner, &self.log.reserved_for) != (row.turn, &row.owner, &row.reserved_for) {
             return Err(format!("the log says {:?}, the room {row:?}", self.log));
         }
+        self.compare_deliveries()?;
         self.reference.overdue().map_or(Ok(()), Err)
     }
 }

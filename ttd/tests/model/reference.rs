@@ -1,6 +1,7 @@
 //! The stick as `docs/protocol.md` describes it, written once more and as simply as possible. It shares no code with the
 //! rules: agents are numbers, times are milliseconds, and there is one room.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::history::Kind;
@@ -55,7 +56,35 @@ pub(crate) struct Room {
     pub(crate) given_at: Option<i64>,
     pub(crate) last_place: i64,
     pub(crate) members: BTreeMap<usize, Member>,
+    pub(crate) messages: Vec<Message>,
     pub(crate) deleted: bool,
+}
+
+/// A message and how it stands with each recipient.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) expires: Option<i64>,
+    /// When a connection last gave it back.
+    pub(crate) freed: i64,
+    pub(crate) to: BTreeMap<usize, Delivery>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// Not handed over. A connection may have taken it.
+    Open {
+        held_by: Option<u64>,
+    },
+    Delivered,
+    Expired,
+}
+
+/// What a surface took: the messages by their place in the history, how many were skipped, and how many stayed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Took {
+    pub(crate) messages: Vec<usize>,
+    pub(crate) skipped: Vec<usize>,
+    pub(crate) more: usize,
 }
 
 /// What a waiter is told.
@@ -247,6 +276,13 @@ impl Reference {
             let silent = member.status == Status::Active && member.waiting.is_none();
             if silent && self.now >= member.seen + self.times.presence {
                 return Some(format!("{} was silent for presence_ttl and still counts", NAMES[*agent]));
+            }
+        }
+        for (index, message) in room.messages.iter().enumerate() {
+            // A message that was held when its deadline came is looked at again within a second.
+            let overdue = message.expires.is_some_and(|at| at.max(message.freed) + 1000 < self.now);
+            if overdue && message.to.values().any(|delivery| *delivery == Delivery::Open { held_by: None }) {
+                return Some(format!("message {index} should have expired"));
             }
         }
         let unnoted = room.kept_for.is_some() && self.now >= room.claim_until && !room.claim_noted;
@@ -517,6 +553,137 @@ impl Reference {
             events.push(event("note_added", room.turn, NAMES[agent], "-", "-"));
             Ok(())
         })
+    }
+
+    /// One event, and a delivery for each recipient: the one named, or every other active member.
+    pub(crate) fn send(&mut self, agent: usize, process: Option<u32>, to: Option<usize>, ttl: Option<i64>) -> Outcome {
+        self.command(Some((agent, process)), &|this, room, events| {
+            Self::active(room, agent)?;
+            let others =
+                |(other, m): (&usize, &Member)| (*other != agent && m.status == Status::Active).then_some(*other);
+            let recipients: Vec<usize> = match to {
+                Some(to) if !room.members.contains_key(&to) => return Err("unknown_recipient"),
+                Some(to) => vec![to],
+                None => room.members.iter().filter_map(others).collect(),
+            };
+            let open = |recipient: &usize| (*recipient, Delivery::Open { held_by: None });
+            let expires = ttl.map(|ttl| this.now + ttl);
+            room.messages.push(Message { expires, freed: 0, to: recipients.iter().map(open).collect() });
+            events.push(event("message_sent", room.turn, NAMES[agent], name(to), "-"));
+            Ok(())
+        })
+    }
+
+    fn is_late(&self, message: &Message) -> bool {
+        message.expires.is_some_and(|at| at <= self.now)
+    }
+
+    /// Takes what nobody holds, oldest first, and never what is too late.
+    pub(crate) fn take(
+        &mut self,
+        agent: usize,
+        process: Option<u32>,
+        connection: u64,
+        max_replay: Option<usize>,
+        limit: usize,
+    ) -> (Outcome, Took) {
+        let took = RefCell::new(Took::default());
+        let outcome = self.command(Some((agent, process)), &|this, room, _| {
+            Self::active(room, agent)?;
+            let mut free = Vec::new();
+            for (index, message) in room.messages.iter_mut().enumerate() {
+                let late = this.is_late(message);
+                match message.to.get_mut(&agent) {
+                    Some(delivery @ Delivery::Open { held_by: None }) if late => *delivery = Delivery::Expired,
+                    Some(Delivery::Open { held_by: None }) => free.push(index),
+                    _ => {}
+                }
+            }
+            let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
+            let mut took = took.borrow_mut();
+            took.skipped = free[..skip].to_vec();
+            let rest = &free[skip..];
+            took.messages = rest.iter().copied().take(limit).collect();
+            took.more = rest.len() - took.messages.len();
+            for index in took.skipped.iter().chain(&took.messages) {
+                room.messages[*index].to.insert(agent, Delivery::Open { held_by: Some(connection) });
+            }
+            Ok(())
+        });
+        (outcome, took.into_inner())
+    }
+
+    /// Confirms messages by their place in the history, and of the skipped ones those that no other connection holds.
+    pub(crate) fn confirm(
+        &mut self,
+        agent: usize,
+        connection: u64,
+        shown: &[usize],
+        skipped: Option<(usize, usize)>,
+    ) -> (Outcome, usize) {
+        let confirmed = RefCell::new(0);
+        let outcome = self.command(None, &|_, room, _| {
+            for (index, message) in room.messages.iter_mut().enumerate() {
+                let Some(delivery @ Delivery::Open { .. }) = message.to.get_mut(&agent) else { continue };
+                let in_range = skipped.is_some_and(|(first, last)| (first..=last).contains(&index));
+                let mine = matches!(delivery, Delivery::Open { held_by } if held_by.is_none_or(|by| by == connection));
+                if shown.contains(&index) || in_range && mine {
+                    *delivery = Delivery::Delivered;
+                    *confirmed.borrow_mut() += 1;
+                }
+            }
+            Ok(())
+        });
+        (outcome, confirmed.into_inner())
+    }
+
+    /// Gives back what a connection holds of these messages. Returns how many.
+    pub(crate) fn give_back(&mut self, agent: usize, connection: u64, which: &[usize]) -> usize {
+        let mut returned = 0;
+        for (index, message) in self.room.iter_mut().flat_map(|room| room.messages.iter_mut().enumerate()) {
+            let delivery = message.to.get_mut(&agent).filter(|_| which.contains(&index));
+            if let Some(delivery) = delivery
+                && *delivery == (Delivery::Open { held_by: Some(connection) })
+            {
+                *delivery = Delivery::Open { held_by: None };
+                message.freed = self.now;
+                returned += 1;
+            }
+        }
+        returned
+    }
+
+    /// The connections that are no more hold nothing.
+    pub(crate) fn end_connections(&mut self, ended: impl Fn(u64) -> bool) {
+        for message in self.room.iter_mut().flat_map(|room| &mut room.messages) {
+            for delivery in message.to.values_mut() {
+                if matches!(delivery, Delivery::Open { held_by: Some(by) } if ended(*by)) {
+                    *delivery = Delivery::Open { held_by: None };
+                    message.freed = self.now;
+                }
+            }
+        }
+    }
+
+    /// The deadline of a message has come. What a connection holds may be on a screen already.
+    pub(crate) fn expire(&mut self, index: usize) -> Outcome {
+        self.command(None, &|this, room, _| {
+            let message = &mut room.messages[index];
+            let late = this.is_late(message);
+            for delivery in message.to.values_mut().filter(|_| late) {
+                if *delivery == (Delivery::Open { held_by: None }) {
+                    *delivery = Delivery::Expired;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The messages a connection holds, of one agent.
+    pub(crate) fn held(&self, agent: usize, connection: u64) -> Vec<usize> {
+        let held = |message: &Message| message.to.get(&agent) == Some(&Delivery::Open { held_by: Some(connection) });
+        let messages = self.room.iter().flat_map(|room| room.messages.iter().enumerate());
+        messages.filter(|(_, message)| held(message)).map(|(index, _)| index).collect()
     }
 
     fn depart(&self, room: &mut Room, events: &mut Vec<String>, reason: &str, due: &dyn Fn(&Member) -> bool) {

@@ -1,88 +1,157 @@
-//! The real rules and the real store, driven as `Rooms` drives them but one step at a time: the same load, decision and
-//! write in a savepoint, the real waiters and presence, with processes and a clock that are only numbers.
+//! The real engine on the real store, driven one step at a time, with processes and a clock that are only numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
+use tokio::runtime::Runtime;
+use tokio::sync::{broadcast, oneshot};
+use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
 use tt_proto::filter::{Filter, Target};
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
+use tt_proto::message::DeliveryHint;
 use tt_proto::policy::Policy;
-use tt_proto::requests::Wait;
+use tt_proto::requests::Skipped;
 use tt_proto::room::Liveness;
-use tt_proto::turn::{Reason, WaitStatus};
-use tt_proto::{AgentId, Error, LeaseId, RoomId, WallTime};
-use ttd::hub::{Hub, Place, WRITE_BEHIND};
-use ttd::rooms::{decide, next_deadline, told};
-use ttd::stick::{Grant, Moment, Room, Waiting, turn};
-use ttd::store::kept::Kept;
-use ttd::store::rooms::{self, Live};
-use ttd::store::{Store, events};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_rules::{
+    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, Recipients, Reply, Room, TakeAccess,
+    TimerKey, WaitEnd, Waiting,
+};
+use tt_store::sqlite::SqliteStore;
+use tt_store::{Loaded, Location, Maintenance, Reader, RequestKey, Store, UnitOfWork};
+use ttd::background;
+use ttd::clock::Clock;
+use ttd::engine::{CommandContext, Engine, MemberProcesses, Outcome};
+use ttd::feed::FeedItem;
+use ttd::waiters::Place;
 
 use crate::reference::{NAMES, Times, Told, event};
 
+/// The time at which every history begins, in milliseconds.
+const EPOCH: i64 = 1_700_000_000_000;
+
 pub(crate) struct World {
     dir: tempfile::TempDir,
-    connection: Connection,
-    hub: Hub,
+    template: PathBuf,
+    runtime: Runtime,
     policy: Policy,
+    daemon: Option<Daemon>,
+    /// A connection of our own, to look at the rows.
+    rows: Connection,
     pub(crate) room: Option<RoomId>,
-    /// Milliseconds since the world began.
+    /// Milliseconds since the history began.
     pub(crate) now: i64,
+    clock: Clock,
     /// The processes agents live in now. The last agent lives where nobody can see it.
     pub(crate) processes: Vec<Option<u32>>,
     next_process: u32,
-    pub(crate) dead: BTreeSet<u32>,
+    dead: Arc<Mutex<BTreeSet<u32>>>,
     places: BTreeMap<usize, (Place, i64)>,
-    pub(crate) deadline: Option<i64>,
-    /// When the daemon that runs now began.
-    began: i64,
-    kept: Kept,
-    /// How many daemons there were: none keeps anything of the one before.
     daemons: u64,
     histories: u64,
 }
 
-/// What the rules see of the world.
-struct Seen<'a> {
-    began: i64,
-    hub: &'a Hub,
-    dead: &'a BTreeSet<u32>,
-    policy: &'a Policy,
+/// What ends with a daemon.
+struct Daemon {
+    engine: Engine,
+    store: Arc<CrashingStore>,
+    feed: Option<broadcast::Receiver<FeedItem>>,
 }
 
-impl Live for Seen<'_> {
-    fn waiting(&self, room_id: &RoomId, agent_id: &AgentId) -> Waiting {
-        self.hub.waiters.waiting(room_id, agent_id)
-    }
+/// The processes of the members, as numbers.
+#[derive(Debug)]
+struct Processes(Arc<Mutex<BTreeSet<u32>>>);
 
-    fn last_seen(&self, agent_id: &AgentId) -> Option<WallTime> {
-        self.hub.presence.last_seen(agent_id)
-    }
-
-    fn last_wait(&self, room_id: &RoomId, agent_id: &AgentId) -> Option<WallTime> {
-        self.hub.presence.last_wait(room_id, agent_id)
-    }
-
+impl MemberProcesses for Processes {
     fn liveness(&self, anchor: &Anchor) -> Liveness {
-        if self.dead.contains(&anchor.pid) { Liveness::Gone } else { Liveness::Alive }
+        if self.0.lock().unwrap().contains(&anchor.pid) { Liveness::Gone } else { Liveness::Alive }
     }
 
-    fn doubt(&self) -> Duration {
-        WRITE_BEHIND
+    fn watch(&self, _: &Anchor) {}
+}
+
+/// A store after whose next commit the daemon is killed: the rows are there, and nobody hears of it.
+#[derive(Debug)]
+struct CrashingStore {
+    store: SqliteStore,
+    crash_next: AtomicBool,
+    crashed: Arc<AtomicBool>,
+}
+
+struct CrashingUnit {
+    unit: Box<dyn UnitOfWork>,
+    crashed: Arc<AtomicBool>,
+}
+
+impl Store for CrashingStore {
+    fn submit(&self, unit: Box<dyn UnitOfWork>) {
+        if self.crash_next.swap(false, Ordering::SeqCst) {
+            self.store.submit(Box::new(CrashingUnit { unit, crashed: self.crashed.clone() }));
+        } else {
+            self.store.submit(unit);
+        }
     }
 
-    fn began(&self) -> WallTime {
-        at(self.began)
+    fn maintain(&self, task: Maintenance) -> oneshot::Receiver<Result<(), Error>> {
+        self.store.maintain(task)
     }
 
-    fn policy(&self) -> &Policy {
-        self.policy
+    fn reader(&self) -> Result<Box<dyn Reader + '_>, Error> {
+        self.store.reader()
+    }
+
+    fn known_room_at(&self, paths: &mut dyn Iterator<Item = &std::path::Path>) -> Option<RoomId> {
+        self.store.known_room_at(paths)
+    }
+
+    fn close(&self) {
+        self.store.close();
+    }
+}
+
+impl UnitOfWork for CrashingUnit {
+    fn candidates(&self) -> Vec<PathBuf> {
+        self.unit.candidates()
+    }
+
+    fn locate(&mut self, existing: &HashMap<PathBuf, RoomId>) -> Location {
+        self.unit.locate(existing)
+    }
+
+    fn key(&self) -> Option<&RequestKey> {
+        self.unit.key()
+    }
+
+    fn needs(&self) -> Needs {
+        self.unit.needs()
+    }
+
+    fn decide(&mut self, loaded: Loaded<'_>) -> Result<Decision, Error> {
+        self.unit.decide(loaded)
+    }
+
+    fn answer(&mut self, decision: &mut Decision, events: &[Arc<Event>]) -> Result<Option<String>, Error> {
+        self.unit.answer(decision, events)
+    }
+
+    fn committed(self: Box<Self>) {
+        self.crashed.store(true, Ordering::SeqCst);
+    }
+
+    fn repeated(self: Box<Self>, answer: String) {
+        self.unit.repeated(answer);
+    }
+
+    fn failed(self: Box<Self>, error: Error) {
+        self.unit.failed(error);
     }
 }
 
@@ -93,21 +162,20 @@ pub(crate) struct Came {
     pub(crate) events: Vec<String>,
     pub(crate) told: BTreeMap<usize, Told>,
     pub(crate) deleted: bool,
+    /// It was committed, and then the daemon was killed: nobody heard of it.
+    pub(crate) crashed: bool,
+    pub(crate) reply: Option<Reply>,
 }
 
 pub(crate) fn agent(number: usize) -> AgentId {
     AgentId::trusted(NAMES[number])
 }
 
-pub(crate) fn at(millis: i64) -> WallTime {
-    WallTime::from_millis(1_700_000_000_000 + millis)
+fn millis(at: LeaseTime) -> i64 {
+    at.as_millis() - EPOCH
 }
 
-fn millis(at: WallTime) -> i64 {
-    at.as_millis() - 1_700_000_000_000
-}
-
-/// The number of a name, where there is one.
+/// The number of an agent.
 fn number(agent: &AgentId) -> usize {
     NAMES.iter().position(|name| *name == agent.as_str()).unwrap_or(usize::MAX)
 }
@@ -126,79 +194,135 @@ fn policy(times: &Times) -> Policy {
     }
 }
 
-/// Opens the database for ourselves. As on the writer thread many commands share a transaction, each in a savepoint of its
-/// own; here it is committed when a daemon ends, and nobody waits for the disk.
-fn open(file: &Path) -> Connection {
-    let connection = Connection::open(file).unwrap();
-    connection.set_prepared_statement_cache_capacity(128);
-    connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON; BEGIN IMMEDIATE").unwrap();
-    connection
-}
-
 impl World {
     pub(crate) fn new(times: &Times) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("rooms.sqlite");
-        Store::open(&file).unwrap().close();
-        let connection = open(&file);
-        let mut world = Self {
+        let template = dir.path().join("template.sqlite");
+        SqliteStore::create(&template).unwrap();
+        // Everything into the one file that is copied.
+        let connection = Connection::open(&template).unwrap();
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        Self {
+            rows: Connection::open_in_memory().unwrap(),
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+            template,
             dir,
-            connection,
-            hub: Hub::default(),
             policy: policy(times),
+            daemon: None,
             room: None,
             now: 0,
+            clock: Clock::stopped(EPOCH),
             processes: Vec::new(),
             next_process: 1,
-            dead: BTreeSet::new(),
+            dead: Arc::default(),
             places: BTreeMap::new(),
-            deadline: None,
-            began: 0,
-            kept: Kept::default(),
             daemons: 0,
             histories: 0,
-        };
-        world.begin();
-        world
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join(format!("{}.sqlite", self.histories))
     }
 
     /// Forgets everything, for a history of its own.
     pub(crate) fn begin(&mut self) {
-        if let Some(room) = self.room.take() {
-            rooms::delete(&self.connection, &room).unwrap();
+        self.end_daemon(true);
+        self.rows = Connection::open_in_memory().unwrap();
+        for name in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{name}", self.file().display()));
         }
-        self.places.clear();
-        self.hub = Hub::default();
-        self.dead.clear();
+        self.histories += 1;
+        std::fs::copy(&self.template, self.file()).unwrap();
+        self.rows = Connection::open(self.file()).unwrap();
+        self.rows.set_prepared_statement_cache_capacity(64);
+        self.room = None;
+        self.dead.lock().unwrap().clear();
         self.next_process = 1;
         self.processes = (0..NAMES.len()).map(|_| None).collect();
         for agent in 0..NAMES.len() {
             self.come_alive(agent);
         }
-        self.deadline = None;
-        self.began = 0;
         self.now = 0;
-        self.histories += 1;
+        self.clock = Clock::stopped(EPOCH);
+        self.start_daemon();
+    }
+
+    fn start_daemon(&mut self) {
+        let clock = Arc::new(self.clock.clone());
+        let store = SqliteStore::open_volatile(&self.file(), clock, self.policy.clone()).unwrap();
+        let store = Arc::new(CrashingStore {
+            store,
+            crash_next: AtomicBool::new(false),
+            crashed: Arc::new(AtomicBool::new(false)),
+        });
+        let processes = Arc::new(Processes(self.dead.clone()));
+        let engine = Engine::new(store.clone(), self.clock.clone(), processes, self.policy.clone());
+        let feed = self.room.as_ref().map(|room| engine.feed().subscribe(room));
+        self.daemon = Some(Daemon { engine, store, feed });
+        self.daemons += 1;
+    }
+
+    /// Ends the daemon. What is not committed is lost either way; an orderly end stores presence first.
+    fn end_daemon(&mut self, killed: bool) {
+        if self.daemon.is_none() {
+            return;
+        }
+        if !killed {
+            self.store_presence();
+        }
+        self.places.clear();
+        if let Some(daemon) = self.daemon.take() {
+            daemon.store.close();
+        }
+    }
+
+    /// The daemon ends and another one starts: nothing in memory survives.
+    pub(crate) fn restart(&mut self, killed: bool) {
+        self.end_daemon(killed);
+        self.start_daemon();
+    }
+
+    /// Lets the daemon be killed after the next commit.
+    pub(crate) fn crash_next(&mut self) {
+        if let Some(daemon) = &self.daemon {
+            daemon.store.crash_next.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.daemon.as_ref().unwrap().engine
+    }
+
+    pub(crate) fn advance_to(&mut self, now: i64) {
+        self.clock.advance(Duration::from_millis(u64::try_from(now - self.now).unwrap()));
+        self.now = now;
     }
 
     /// An agent that does something lives: in a new process where the last one ended.
     pub(crate) fn come_alive(&mut self, agent: usize) -> Option<u32> {
         let invisible = agent == NAMES.len() - 1;
-        if !invisible && self.processes[agent].is_none_or(|process| self.dead.contains(&process)) {
+        let is_dead = |process: u32| self.dead.lock().unwrap().contains(&process);
+        if !invisible && self.processes[agent].is_none_or(is_dead) {
             self.processes[agent] = Some(self.next_process);
             self.next_process += 1;
         }
         self.processes[agent]
     }
 
-    fn live(&self) -> Seen<'_> {
-        Seen { began: self.began, hub: &self.hub, dead: &self.dead, policy: &self.policy }
+    pub(crate) fn kill(&self, process: u32) {
+        self.dead.lock().unwrap().insert(process);
     }
 
-    fn identity(&self, number: usize) -> Identity {
+    /// One of the connections of an agent. None outlives its daemon.
+    pub(crate) fn connection(&self, agent: usize, surface: usize) -> ConnectionId {
+        ConnectionId(self.daemons * 1000 + agent as u64 * 10 + surface as u64)
+    }
+
+    fn context(&self, number: usize, surface: usize) -> CommandContext {
         let anchor =
             self.processes[number].map(|pid| Anchor { host_id: "host".into(), pid, process_started_at: "then".into() });
-        Identity {
+        let identity = Identity {
             agent_id: agent(number),
             display_name: NAMES[number].into(),
             harness: None,
@@ -206,123 +330,145 @@ impl World {
             found_by: FoundBy::Override,
             anchor,
             user: "user".into(),
-        }
+        };
+        let caller = Caller { identity, connection: self.connection(number, surface) };
+        CommandContext { caller, idempotency_key: None }
     }
 
     pub(crate) fn seen(&mut self, number: usize) {
-        self.hub.presence.seen(&agent(number), at(self.now));
+        self.engine().seen(&agent(number));
     }
 
     fn waited(&mut self, room: &RoomId, number: usize) {
-        self.hub.presence.waited(room, &agent(number), at(self.now));
+        let lease = self.clock.now().lease;
+        self.engine().presence().waited(room, &agent(number), lease);
     }
 
-    fn execute(&self, sql: &str) {
-        self.connection.prepare_cached(sql).unwrap().execute([]).unwrap();
+    /// Runs a member's command.
+    pub(crate) fn run(&mut self, number: usize, command: Command) -> Came {
+        self.run_on(number, 0, command)
     }
 
-    /// One command in a savepoint of its own, and after it those it concerns are told.
-    fn command<X>(
-        &mut self,
-        caller: Option<usize>,
-        rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<(X, Option<Grant>), Error>,
-    ) -> Result<(X, Room, Came), Error> {
-        let Some(room_id) = self.room.clone() else { return Err(rooms::not_found(&RoomId::fresh())) };
-        let identity = caller.map(|caller| self.identity(caller));
-        let moment = Moment { now: at(self.now), fresh_lease: LeaseId::fresh() };
-        self.execute("SAVEPOINT command");
-        let rule = |room: &mut Room, moment: &Moment| rule(room, moment, &self.connection);
-        let live = self.live();
-        // Whatever way the room before it is found, it must be the same one.
-        let before = rooms::load(&self.connection, &room_id, &live)?;
-        if let Some(mut kept) = self.kept.take(&room_id, self.daemons) {
-            rooms::enliven(&mut kept, &live);
-            assert_eq!(kept, before, "what was kept is not what is stored");
-        }
-        let decision =
-            decide(&self.connection, before, identity.as_ref(), &moment, at(self.now), rule).inspect_err(|_| {
-                self.execute("ROLLBACK TO command");
-                self.execute("RELEASE command");
-            })?;
-        self.execute("RELEASE command");
-        for (agent, wait) in told(&decision.before, &decision.after, decision.grant.as_ref(), moment.now) {
-            self.hub.waiters.tell(&room_id, &agent, wait);
-        }
-        self.deadline = next_deadline(&decision.after, moment.now).map(millis);
-        let mut came = Came { deleted: decision.after.deleted, ..Came::default() };
-        came.events = decision.events.iter().map(shown).collect();
-        if came.deleted {
-            self.room = None;
-        }
-        let mut left = Vec::new();
-        for (number, (place, _)) in &mut self.places {
-            if let Ok(wait) = place.told.try_recv() {
-                came.told.insert(*number, heard(&wait));
-                left.push(*number);
-            }
-        }
-        for number in left {
-            self.places.remove(&number);
-            self.waited(&room_id, number);
-        }
-        self.kept.put(decision.after.clone(), self.daemons);
-        Ok((decision.decided, decision.after, came))
+    /// Runs a command of one of a member's connections.
+    pub(crate) fn run_on(&mut self, number: usize, surface: usize, command: Command) -> Came {
+        let Some(room_id) = self.room.clone() else { return self.without_room() };
+        let context = self.context(number, surface);
+        let reply = Arc::new(Mutex::new(None));
+        let seen = reply.clone();
+        let answer = move |outcome: &Outcome<'_>| *seen.lock().unwrap() = Some(outcome.reply.clone());
+        let engine = self.engine().clone();
+        let done = self.runtime.block_on(engine.run(&room_id, context, command, answer));
+        let mut came = self.came(done);
+        came.reply = reply.lock().unwrap().take();
+        came
     }
 
-    /// The same, where only what came of it matters.
-    pub(crate) fn run(
-        &mut self,
-        caller: Option<usize>,
-        rule: impl FnOnce(&mut Room, &Moment, &Connection) -> Result<Option<Grant>, Error>,
-    ) -> Came {
-        match self.command(caller, |room, moment, connection| Ok(((), rule(room, moment, connection)?))) {
-            Ok((_, _, came)) => came,
-            Err(e) => Came { refused: Some(e.code.as_str()), ..Came::default() },
-        }
+    /// Runs a command that no member gave.
+    pub(crate) fn run_by_itself(&mut self, command: Command) -> Came {
+        let Some(room_id) = self.room.clone() else { return self.without_room() };
+        let engine = self.engine().clone();
+        let done = self.runtime.block_on(engine.run_system_command(&room_id, command));
+        self.came(done)
+    }
+
+    fn without_room(&self) -> Came {
+        Came { refused: Some("room_not_found"), ..Came::default() }
     }
 
     pub(crate) fn join(&mut self, number: usize) -> Came {
-        if self.room.is_none() {
-            let path = format!("/w/{}", self.histories);
-            self.room = Some(rooms::create(&self.connection, &path, at(self.now)).unwrap());
+        let path = self.dir.path().join("w");
+        std::fs::create_dir_all(&path).unwrap();
+        let directory = ttd::workspace::Directory::find(&path, None).unwrap();
+        let workspace = ttd::workspace::Workspace::of(directory);
+        let context = self.context(number, 0);
+        let engine = self.engine().clone();
+        let room = Arc::new(Mutex::new(None));
+        let (seen, before) = (room.clone(), self.last_event());
+        let answer = move |outcome: &Outcome<'_>| *seen.lock().unwrap() = Some(outcome.room.room_id.clone());
+        let done = self.runtime.block_on(engine.join(context, workspace, true, None, answer));
+        let created = self.room.is_none();
+        if created {
+            self.room = room.lock().unwrap().clone();
+            // Nobody could follow the room before it was there: what happened is in the log.
+            let mut came = self.came(done);
+            came.events = self.log(before).iter().map(shown).collect();
+            let feed = self.room.as_ref().map(|room| self.engine().feed().subscribe(room));
+            self.daemon.as_mut().unwrap().feed = feed;
+            return came;
         }
-        let identity = self.identity(number);
-        self.run(None, |room, moment, _| {
-            ttd::stick::membership::join(room, &identity, None, moment)?;
-            Ok(None)
-        })
+        self.came(done)
+    }
+
+    fn last_event(&self) -> i64 {
+        self.rows.query_row("SELECT coalesce(max(event_seq), 0) FROM room_events", [], |row| row.get(0)).unwrap()
+    }
+
+    /// What came of a command: what the feed brought, and who was told what.
+    fn came(&mut self, done: Result<(), Error>) -> Came {
+        let mut came = Came::default();
+        let daemon = self.daemon.as_mut().unwrap();
+        if daemon.store.crashed.swap(false, Ordering::SeqCst) {
+            return Came { crashed: true, ..came };
+        }
+        if let Err(e) = done {
+            assert_ne!(e.code, ErrorCode::StorageUnavailable, "{e}");
+            return Came { refused: Some(e.code.as_str()), ..came };
+        }
+        while let Some(Ok(item)) = daemon.feed.as_mut().map(broadcast::Receiver::try_recv) {
+            match item {
+                FeedItem::Event(event) => came.events.push(shown(&event)),
+                FeedItem::Deleted => came.deleted = true,
+            }
+        }
+        let room_id = self.room.clone();
+        if came.deleted {
+            self.room = None;
+            daemon.feed = None;
+        }
+        let mut ended = Vec::new();
+        for (number, (place, _)) in &mut self.places {
+            if let Ok(end) = place.ended.try_recv() {
+                came.told.insert(*number, heard(end));
+                ended.push(*number);
+            }
+        }
+        for number in ended {
+            self.places.remove(&number);
+            if let Some(room_id) = &room_id {
+                self.waited(room_id, number);
+            }
+        }
+        came
     }
 
     /// Starts a wait, as `wait_for_turn` does.
     pub(crate) fn wait(&mut self, number: usize, waiting: Waiting, until: i64) -> Came {
         let room_id = self.room.clone().unwrap_or_else(|| "none".into());
-        let place = match self.hub.waiters.enter(&room_id, &agent(number), waiting, None, |_| true) {
+        let place = match self.engine().waiters().enter(&room_id, &agent(number), waiting, None, |_| true) {
             Ok(place) => place,
             Err(e) => return Came { refused: Some(e.code.as_str()), ..Came::default() },
         };
         self.places.insert(number, (place, until));
-        let came = self.run(Some(number), |room, moment, _| turn::wait(room, &agent(number), waiting, moment));
+        let came = self.run(number, Command::Wait { waiting });
         match came.refused {
+            _ if came.crashed => {}
             None => self.waited(&room_id, number),
             Some(_) => drop(self.places.remove(&number)),
         }
         came
     }
 
-    /// The patience of a wait runs out: it asks the writer one last time. None when it was not waiting.
+    /// The time of a wait runs out: it asks one last time. None when it was not waiting.
     pub(crate) fn end_wait(&mut self, number: usize) -> Option<(Came, Told)> {
         self.places.remove(&number)?;
         let room_id = self.room.clone()?;
         self.waited(&room_id, number);
-        let now = at(self.now);
-        let rule = |_: &mut Room, _: &Moment, _: &Connection| Ok(((), None));
-        match self.command(Some(number), rule) {
-            Ok(((), room, came)) => {
-                let standing = turn::standing(&room, &agent(number), now);
-                Some((came, standing.map_or(Told::NotYet, |wait| heard(&wait))))
-            }
-            Err(e) => Some((Came { refused: Some(e.code.as_str()), ..Came::default() }, Told::NotYet)),
-        }
+        let came = self.run(number, Command::EndWait);
+        let told = match &came.reply {
+            Some(Reply::Waiting(Some(end))) => heard(end.clone()),
+            _ => Told::NotYet,
+        };
+        Some((came, told))
     }
 
     /// Whether there was a wait to cut.
@@ -334,54 +480,102 @@ impl World {
         self.places.contains_key(&number)
     }
 
-    /// The next wait whose patience runs out, and when.
+    /// The next wait whose time runs out, and when.
     pub(crate) fn next_end_of_wait(&self) -> Option<(i64, usize)> {
         self.places.iter().map(|(number, (_, until))| (*until, *number)).min()
     }
 
-    pub(crate) fn look<T>(&self, view: impl FnOnce(&Room) -> T) -> Option<T> {
-        let room = rooms::load(&self.connection, self.room.as_ref()?, &self.live()).unwrap();
-        Some(view(&room))
+    pub(crate) fn send(&mut self, number: usize, to: Option<usize>, ttl: Option<i64>) -> Came {
+        let to = to.map_or(Recipients::Room, |to| Recipients::Agent(agent(to)));
+        let expires_at = ttl.map(|ttl| DeadlineTime::from_millis(EPOCH + self.now + ttl));
+        let body = "hello".to_owned();
+        self.run(number, Command::SendMessage { to, body, delivery_hint: DeliveryHint::Normal, expires_at })
     }
 
-    /// Writes presence behind where it asks for it.
-    pub(crate) fn write_behind(&mut self) {
+    pub(crate) fn take(&mut self, number: usize, surface: usize, max_replay: Option<usize>, limit: usize) -> Came {
+        let access = TakeAccess::Arriving;
+        self.run_on(number, surface, Command::TakeMessages { from: None, max_replay, limit, access })
+    }
+
+    pub(crate) fn confirm(
+        &mut self,
+        number: usize,
+        surface: usize,
+        event_seqs: Vec<i64>,
+        skipped: Option<Skipped>,
+    ) -> Came {
+        let command = Command::ConfirmMessages { surface: Surface::Recv, event_seqs, skipped, from: None };
+        self.run_on(number, surface, command)
+    }
+
+    pub(crate) fn give_back(&mut self, number: usize, surface: usize, event_seqs: Vec<i64>) -> Came {
+        self.run_on(number, surface, Command::ReturnMessages { event_seqs })
+    }
+
+    pub(crate) fn end_connection(&mut self, number: usize, surface: usize) {
+        self.engine().listeners().end_connection(self.connection(number, surface));
+    }
+
+    /// Sets the timers of messages that expire, as a new daemon does.
+    pub(crate) fn set_delivery_timers(&mut self) {
+        let daemon = self.daemon.as_ref().unwrap();
+        for (room_id, event_seq, at) in daemon.store.reader().unwrap().expiring().unwrap() {
+            daemon.engine.timers().set(TimerKey::Delivery(room_id, event_seq), Some(tt_rules::Due::Deadline(at)));
+        }
+    }
+
+    /// The room may have been deleted without a word.
+    pub(crate) fn forget_deleted_room(&mut self) {
+        if self.row().is_none() {
+            self.room = None;
+            self.daemon.as_mut().unwrap().feed = None;
+        }
+    }
+
+    /// The keys that are due now.
+    pub(crate) fn due(&mut self) -> Vec<TimerKey> {
+        self.engine().timers().take_due(self.clock.now())
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next_timer(&self) -> Option<i64> {
+        let rest = self.engine().timers().next_in(self.clock.now())?;
+        Some(self.now + i64::try_from(rest.as_millis()).unwrap())
+    }
+
+    pub(crate) fn look<T>(&self, view: impl FnOnce(&Room) -> T) -> Option<T> {
+        let daemon = self.daemon.as_ref()?;
+        let reader = daemon.store.reader().unwrap();
+        Some(view(&daemon.engine.current_room(reader.as_ref(), self.room.as_ref()?).unwrap()))
+    }
+
+    /// Stores presence if there is something to store now.
+    pub(crate) fn store_presence_if_due(&mut self) {
         let asks = {
-            let changed = std::pin::pin!(self.hub.presence.changed());
+            let changed = std::pin::pin!(self.engine().presence().changed());
             changed.poll(&mut Context::from_waker(Waker::noop())).is_ready()
         };
         if asks {
-            self.write_presence();
+            self.store_presence();
         }
     }
 
-    fn write_presence(&mut self) {
-        let unwritten = self.hub.presence.take_unwritten();
-        rooms::write_presence(&self.connection, &unwritten.seen, &unwritten.waited).unwrap();
-    }
-
-    /// The daemon ends and another one starts: nothing in memory survives.
-    pub(crate) fn restart(&mut self, killed: bool) {
-        if !killed {
-            self.write_presence();
-        }
-        self.places.clear();
-        self.hub = Hub::default();
-        self.began = self.now;
-        self.daemons += 1;
-        self.execute("COMMIT");
-        self.connection = Connection::open_in_memory().unwrap();
-        self.connection = open(&self.dir.path().join("rooms.sqlite"));
+    fn store_presence(&mut self) {
+        let engine = self.engine().clone();
+        self.runtime.block_on(background::store_presence(&engine));
     }
 
     /// When each member was last seen and last waited, as the rules see it.
     pub(crate) fn presence(&self) -> HashMap<usize, (i64, Option<i64>)> {
         let times = |room: &Room| {
-            let of =
-                |m: &ttd::stick::Member| (number(&m.agent_id), (millis(m.last_seen_at), m.last_wait_at.map(millis)));
+            let of = |m: &tt_rules::Member| (number(&m.agent_id), (millis(m.last_seen_at), m.last_wait_at.map(millis)));
             room.members().map(of).collect()
         };
         self.look(times).unwrap_or_default()
+    }
+
+    pub(crate) fn lease_end(&self) -> Option<i64> {
+        self.look(|room| room.lease_end().map(millis)).flatten()
     }
 
     /// Every row of every table, as it is on the disk.
@@ -392,13 +586,12 @@ impl World {
             "SELECT * FROM room_members",
             "SELECT * FROM room_events",
             "SELECT * FROM notes",
-            "SELECT * FROM inbox",
             "SELECT * FROM deliveries",
             "SELECT * FROM idempotency_keys",
             "SELECT * FROM schema_migrations",
             "SELECT * FROM steady_clock",
         ] {
-            let mut statement = self.connection.prepare_cached(sql).unwrap();
+            let mut statement = self.rows.prepare_cached(sql).unwrap();
             let columns = statement.column_count();
             let mut rows = statement.query([]).unwrap();
             while let Some(row) = rows.next().unwrap() {
@@ -435,13 +628,23 @@ impl World {
               (SELECT handoff_json FROM room_events WHERE event_seq = pending_handoff_event_seq),
               (SELECT handoff_json FROM room_events WHERE event_seq = current_handoff_event_seq)
             FROM path_rooms WHERE room_id = ?1";
-        self.connection.prepare_cached(sql).unwrap().query_row([room.as_str()], row).optional().unwrap()
+        self.rows.prepare_cached(sql).unwrap().query_row([room.as_str()], row).optional().unwrap()
+    }
+
+    /// Every delivery, as (message, recipient, state), in the order of the log.
+    pub(crate) fn deliveries(&self) -> Vec<(i64, usize, String)> {
+        let sql = "SELECT event_seq, recipient_agent_id, state FROM deliveries ORDER BY 1, 2";
+        let mut statement = self.rows.prepare_cached(sql).unwrap();
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok((row.get(0)?, number(&AgentId::trusted(row.get::<_, String>(1)?)), row.get(2)?))
+        };
+        statement.query_map([], row).unwrap().map(Result::unwrap).collect()
     }
 
     pub(crate) fn log(&self, after: i64) -> Vec<Event> {
+        let Some(room) = &self.room else { return Vec::new() };
         let all = Filter { event_types: None, from: None, target: Target::Any };
-        let log = |room| events::matching(&self.connection, room, after, usize::MAX, &all).unwrap();
-        self.room.as_ref().map_or_else(Vec::new, log)
+        self.daemon.as_ref().unwrap().store.reader().unwrap().events(room, after, usize::MAX, &all).unwrap()
     }
 }
 
@@ -464,19 +667,17 @@ pub(crate) fn shown(e: &Event) -> String {
 }
 
 /// What a waiter heard, in the words of the reference.
-fn heard(wait: &Wait) -> Told {
-    match (wait.status, wait.reason) {
-        (WaitStatus::YourTurn, Some(Reason::Claim(reason))) => Told::YourTurn {
-            turn: wait.turn_id,
-            handoff: wait
+fn heard(end: WaitEnd) -> Told {
+    match end {
+        WaitEnd::YourTurn(turn) => Told::YourTurn {
+            turn: turn.turn_id,
+            handoff: turn
                 .handoff
-                .as_ref()
-                .map(|words| (words.as_str().to_owned(), wait.from_agent_id.as_ref().map_or(usize::MAX, number))),
-            reason: reason.as_str(),
+                .map(|words| (words.as_str().to_owned(), turn.from.as_ref().map_or(usize::MAX, number))),
+            reason: turn.reason.as_str(),
         },
-        (WaitStatus::TakeoverAvailable, Some(Reason::Takeover(reason))) => Told::Takeover(reason.as_str()),
-        (WaitStatus::Removed, _) => Told::Removed,
-        _ => Told::NotYet,
+        WaitEnd::TakeoverAvailable { reason, .. } => Told::Takeover(reason.as_str()),
+        WaitEnd::Removed { .. } | WaitEnd::Closed { .. } => Told::Removed,
     }
 }
 

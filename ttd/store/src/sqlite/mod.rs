@@ -50,17 +50,26 @@ impl SqliteStore {
     /// Opens the database, brings it to the schema of this version, and starts the writer. `policy` is what rooms without
     /// overrides go by.
     pub fn open(file: &Path, clock: Arc<dyn Clock>, policy: Policy) -> Result<Self, Error> {
+        Self::open_with(file, clock, policy, "FULL")
+    }
+
+    /// Opens a database whose commits survive the end of the process, but not a power cut. For simulations.
+    pub fn open_volatile(file: &Path, clock: Arc<dyn Clock>, policy: Policy) -> Result<Self, Error> {
+        Self::open_with(file, clock, policy, "OFF")
+    }
+
+    fn open_with(file: &Path, clock: Arc<dyn Clock>, policy: Policy, synchronous: &str) -> Result<Self, Error> {
         prepare(file)?;
         let connection = Connection::open(file).map_err(unavailable(file))?;
         connection.set_prepared_statement_cache_capacity(128);
         connection.busy_timeout(BUSY_TIMEOUT).map_err(unavailable(file))?;
         connection
-            .execute_batch(
+            .execute_batch(&format!(
                 "PRAGMA journal_mode = WAL;
-                 PRAGMA synchronous = FULL;
+                 PRAGMA synchronous = {synchronous};
                  PRAGMA foreign_keys = ON;
-                 PRAGMA temp_store = MEMORY;",
-            )
+                 PRAGMA temp_store = MEMORY;"
+            ))
             .map_err(unavailable(file))?;
         let readers = Readers::open(file)?;
         let paths = Arc::new(RoomPaths::default());
