@@ -291,6 +291,13 @@ mod tests {
     }
 
     #[test]
+    fn sqlite_does_what_any_store_must() {
+        crate::conformance::check_all(&|dir, clock| {
+            Arc::new(SqliteStore::open(&dir.join("rooms.sqlite"), clock, Policy::default()).unwrap())
+        });
+    }
+
+    #[test]
     fn a_migration_keeps_a_private_copy_of_the_database_as_it_was_and_only_the_newest() {
         let dir = tempfile::tempdir().unwrap();
         let file = fixture(dir.path());
@@ -311,6 +318,6 @@ mod tests {
         assert_eq!(backups(dir.path()), copy, "nothing was migrated, so nothing was copied");
         let fresh = tempfile::tempdir().unwrap();
         open(&fresh.path().join("rooms.sqlite")).unwrap().close();
-        assert_eq!(backups(fresh.path()), [PathBuf::new(); 0], "a new database needs no copy");
+        assert!(backups(fresh.path()).is_empty(), "a new database needs no copy");
     }
 }
