@@ -4,8 +4,6 @@
 //! is stored; whatever anybody was told must stand in it; and what was acknowledged must not be lost.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-mod member;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -19,9 +17,8 @@ use tt_proto::api::{RoomApiClient, StickApiClient};
 use tt_proto::paths::Environment;
 use tt_proto::turn::WaitStatus;
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
-use tt_tests::{LIMIT, home};
-
-use member::{Turn, handoff};
+use tt_tests::scene::handoff;
+use tt_tests::{LIMIT, Turn, home};
 
 const PROCESSES: usize = 16;
 const KILLS: usize = 25;

@@ -106,7 +106,7 @@ fn what_a_daemon_writes_is_what_the_page_says() {
         a.call(async |rpc, room| rpc.release_stick(room, lease.clone(), turn.turn_id, handoff(), None).await).await;
         let turn = wait(&mut b).await;
         let lease = turn.lease_id.clone().unwrap();
-        let to = a.agent_id.clone();
+        let to = a.id.clone();
         b.call(async |rpc, room| rpc.pass_stick(room, lease.clone(), turn.turn_id, to.clone(), handoff(), None).await)
             .await;
         let expired = async |rpc: &_, room| {
@@ -119,7 +119,7 @@ fn what_a_daemon_writes_is_what_the_page_says() {
             rpc.takeover_stick(room, turn_id, "it does not answer".into(), Some(true), None).await
         })
         .await;
-        let target = a.agent_id.clone();
+        let target = a.id.clone();
         b.call(async |rpc, room| rpc.kick_member(room, target.clone(), Some(true), Some("gone".into()), None).await)
             .await;
         Member::join(&home, "a").await;

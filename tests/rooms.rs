@@ -2,8 +2,6 @@
 //! restart keeps, and what time takes away.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-mod member;
-
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +14,8 @@ use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{AgentId, ErrorCode, WallTime};
-use tt_tests::{Home, LIMIT, Wire, block_on, home, run};
-
-use member::{Member, Scene, Turn, code, handoff, refused, settings, told};
+use tt_tests::scene::{code, handoff, refused, told};
+use tt_tests::{Home, LIMIT, Member, Scene, Turn, Wire, block_on, home, run};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -276,10 +273,11 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         a.release(&turn, "half done").await;
         scene.kill("a");
         scene.kill("b");
-        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
-        let derived = async || watcher.rpc().get_room_state(a.room.clone()).await.unwrap().room.derived_state;
-        while derived().await != Some(DerivedState::Dormant) {}
-        let (room, seq) = (a.room.clone(), a.log().await.len());
+        let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        watcher.await_departures(&a.room, 2).await;
+        let state = watcher.rpc().get_room_state(a.room.clone()).await.unwrap();
+        assert_eq!(state.room.derived_state, Some(DerivedState::Dormant));
+        let (room, seq) = (a.room.clone(), a.events().await.len());
         drop((a, b, watcher));
         scene.restart();
         let c = scene.join("c").await;
@@ -289,7 +287,7 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         assert_eq!(wait.handoff, Some(handoff("half done")));
         let notes = c.rpc().list_notes(room, None, None, None).await.unwrap().notes;
         assert_eq!(notes[0].body, "remember");
-        assert_eq!(c.log().await.len(), seq + 2, "joined and claimed, and nothing lost");
+        assert_eq!(c.events().await.len(), seq + 2, "joined and claimed, and nothing lost");
     });
 }
 
@@ -312,7 +310,7 @@ fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
         assert_eq!((kicked.status, kicked.remaining_members), (Departure::Kicked, 1));
         assert!(kicked.target_was_owner && !kicked.target_was_reserved_for);
         assert_eq!(b.state().await.room.owner, None);
-        let log = b.log().await;
+        let log = b.events().await;
         let kick_event = log.iter().find(|e| e.event_type == EventType::Kick).unwrap();
         assert_eq!(kick_event.from_agent_id.as_ref(), Some(&b.id));
         assert_eq!((kick_event.to_agent_id.as_ref(), kick_event.reason.as_deref()), (Some(&a.id), Some("ghost")));
@@ -340,7 +338,7 @@ fn a_member_that_counted_as_gone_returns_by_any_call_and_keeps_its_stick() {
         let state = b.state().await;
         assert!(is(&state, "a", MemberStatus::Active) && !state.takeover.available);
         assert_eq!(b.history().await.last().unwrap(), "member_joined returned");
-        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+        assert_eq!(b.take_over(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
     });
 }
 
@@ -368,9 +366,10 @@ fn a_new_daemon_lets_members_expire_that_no_process_stands_for() {
         let room = a.room.clone();
         drop(a);
         scene.restart();
-        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         scene.advance(4 * HOUR + MINUTE);
-        while !is(&watcher.rpc().get_room_state(room.clone()).await.unwrap(), "a", MemberStatus::Gone) {}
+        watcher.await_departures(&room, 1).await;
+        assert!(is(&watcher.rpc().get_room_state(room.clone()).await.unwrap(), "a", MemberStatus::Gone));
     });
 }
 
@@ -382,16 +381,12 @@ fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
         a.claim().await;
         scene.advance(4 * HOUR);
         assert_eq!(told(&b.wait().await), "takeover_available owner_timeout");
-        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         assert!(is(&watcher.rpc().get_room_state(b.room.clone()).await.unwrap(), "b", MemberStatus::Active));
         scene.advance(4 * HOUR);
-        // Looking is no sign of life from b, and makes no deadline come up that was not set.
-        loop {
-            let state = watcher.rpc().get_room_state(b.room.clone()).await.unwrap();
-            if is(&state, "b", MemberStatus::Gone) {
-                break;
-            }
-        }
+        // Waiting for the log is no sign of life from b, and makes no deadline come up that was not set.
+        watcher.await_departures(&b.room, 1).await;
+        assert!(is(&watcher.rpc().get_room_state(b.room.clone()).await.unwrap(), "b", MemberStatus::Gone));
     });
 }
 
@@ -401,8 +396,8 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         let scene = Scene::new(home!());
         let (kept, lived_in) = (dir(scene.home.path(), "kept"), dir(scene.home.path(), "lived-in"));
         let a = scene.join("a").await;
-        let other = Member::join(scene.settings("a"), kept.to_str().unwrap()).await;
-        Member::join(scene.settings("l"), lived_in.to_str().unwrap()).await;
+        let other = Member::join_at(scene.settings("a"), kept.to_str().unwrap()).await;
+        Member::join_at(scene.settings("l"), lived_in.to_str().unwrap()).await;
         let longer =
             PolicyOverrides { idle_room_ttl: Some(Duration::from_secs(30 * DAY)), ..PolicyOverrides::default() };
         other.rpc().set_room_policy(other.room.clone(), longer, None).await.unwrap();
@@ -412,7 +407,7 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         scene.clock.turn_wall(i64::try_from(8 * DAY * 1000).unwrap());
         scene.advance(8 * DAY);
         // Any sign of life makes the daemon look around.
-        let b = Member::join(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
+        let b = Member::join_at(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
         let paths = |rooms: tt_proto::room::Rooms| -> Vec<PathBuf> {
             rooms.rooms.into_iter().map(|room| room.canonical_path.into()).collect()
         };
@@ -470,13 +465,13 @@ fn a_room_of_0_1_whose_holder_is_dead_opens_and_can_be_taken_over() {
             let a = scene.join("a").await;
             assert!(a.joined.joined_existing_room);
             assert_eq!(a.state().await.room.turn_id, 7);
-            let taken = a.take(7).await.unwrap();
+            let taken = a.take_over(7).await.unwrap();
             assert_eq!((taken.turn_id, taken.reason), (8, reason), "{host}");
             assert_eq!(taken.revoked_agent_id, Some(AgentId::trusted("claude:11aa22bb")));
             let notes = a.rpc().list_notes(a.room.clone(), None, Some(true), None).await.unwrap().notes;
             assert_eq!((notes.len(), notes[0].body.as_str()), (2, "the cart rounds twice"));
             // A handoff nobody received is still for the next claimant.
-            let blog = Member::join(scene.settings("b"), scene.home.path().join("blog").to_str().unwrap()).await;
+            let blog = Member::join_at(scene.settings("b"), scene.home.path().join("blog").to_str().unwrap()).await;
             assert!(blog.joined.joined_existing_room, "nothing old is purged on the first day");
             let wait = blog.try_it().await;
             assert_eq!((wait.turn_id, wait.from_agent_id), (3, Some(AgentId::trusted("human:alice"))));
@@ -503,13 +498,13 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
     let file = home.paths().config_dir.join("config.toml");
     std::fs::write(&file, "[policy]\nclaim_ttl = \"5m\"\nwaiter_grace = \"2s\"\n").unwrap();
     let path = home.path().to_str().unwrap();
-    let mut environment = settings(&home, "a");
+    let mut environment = home.settings_of("a");
     environment.env = tt_proto::paths::Environment::of([
         ("HOME", home.path().as_os_str()),
         ("TALKING_STICK_WAITER_GRACE", "3s".as_ref()),
     ]);
     block_on(async {
-        let a = Member::join(environment.clone(), path).await;
+        let a = Member::join_at(environment.clone(), path).await;
         let minutes = |n: u64| Duration::from_secs(n * 60);
         let policy = &a.joined.policy;
         assert_eq!((policy.claim_ttl, policy.waiter_grace), (minutes(5), Duration::from_secs(3)));
@@ -525,12 +520,12 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
         let turn = a.claim().await;
         assert!(a.beat(&turn).await.unwrap().lease_expires_at > WallTime::parse("9000-01-01T00:00:00Z").unwrap());
         home.kill_daemon();
-        let b = Member::join(environment, path).await;
+        let b = Member::join_at(environment, path).await;
         assert_eq!(b.joined.policy.claim_ttl, minutes(7), "and outlives the daemon");
         assert_eq!(b.joined.room_state.owner, Some(AgentId::trusted("a")));
         home.kill_daemon();
         std::fs::write(&file, "[policy]\nclaim_tll = \"5m\"\n").unwrap();
-        let error = Client::connect(settings(&home, "a")).await.unwrap_err();
+        let error = Client::connect(home.settings_of("a")).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidInput);
         assert!(error.message.contains("claim_tll"), "{error}");
     });
@@ -542,7 +537,7 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
     let path = home.path().to_str().unwrap();
     block_on(async {
         let key = |text: &str| Some(text.to_owned());
-        let mut a = Member::join(settings(&home, "a"), path).await;
+        let mut a = Member::join_at(home.settings_of("a"), path).await;
         let turn = a.claim().await;
         let mut answers = Vec::new();
         // On one daemon, and on the next, and on the one after that.
@@ -554,13 +549,13 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
             answers.push((note, released));
             if round % 2 == 1 {
                 home.kill_daemon();
-                a = Member::join(settings(&home, "a"), path).await;
+                a = Member::join_at(home.settings_of("a"), path).await;
             }
         }
         assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
         assert_eq!((a.count(EventType::NoteAdded).await, a.count(EventType::Release).await), (1, 1));
         // A key is its agent's own, and a refusal is not kept.
-        let b = Member::join(settings(&home, "b"), path).await;
+        let b = Member::join_at(home.settings_of("b"), path).await;
         let other = b.rpc().add_note(b.room.clone(), "mine".into(), None, key("note")).await.unwrap();
         assert_ne!(other.note_id, answers[0].0.note_id);
         assert_eq!(
@@ -605,7 +600,7 @@ fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a
     let path = home.path().to_str().unwrap();
     block_on(async {
         for kill in [false, true] {
-            let a = Member::join(settings(&home, "a"), path).await;
+            let a = Member::join_at(home.settings_of("a"), path).await;
             let mut seen = a.state().await.members[0].last_seen_at;
             for _ in 0..20 {
                 seen = a.state().await.members[0].last_seen_at;
@@ -619,7 +614,7 @@ fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a
             let stored = stored_seen(&home, "a") + Duration::from_millis(2);
             let doubt = if kill { ttd::hub::WRITE_BEHIND } else { Duration::ZERO };
             assert!(stored + doubt >= seen, "kill: {kill}, stored {stored}, seen {seen}");
-            let again = Member::join(settings(&home, "b"), path).await;
+            let again = Member::join_at(home.settings_of("b"), path).await;
             let state = again.until(|state| state.members.len() > 1).await;
             let member = state.members.iter().find(|m| m.agent_id.as_str() == "a").unwrap();
             assert!(member.last_seen_at + Duration::from_millis(2) >= seen, "always in its favour");
@@ -632,11 +627,11 @@ fn a_holder_is_still_the_holder_after_its_daemon_was_killed() {
     let home = home!();
     let path = home.path().to_str().unwrap();
     block_on(async {
-        let a = Member::join(settings(&home, "a"), path).await;
+        let a = Member::join_at(home.settings_of("a"), path).await;
         let turn = a.claim().await;
         for _ in 0..3 {
             home.kill_daemon();
-            let a = Member::join(settings(&home, "a"), path).await;
+            let a = Member::join_at(home.settings_of("a"), path).await;
             a.beat(&turn).await.unwrap();
             let wait = a.try_it().await;
             assert_eq!((told(&wait).as_str(), Turn::of(&wait).lease), ("your_turn already_owner", turn.lease.clone()));

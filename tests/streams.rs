@@ -238,7 +238,7 @@ fn a_subscriber_that_stalls_costs_the_daemon_little_holds_nobody_up_and_misses_n
     let text = "x".repeat(1000);
     let mut room_id = String::new();
     block_on(async {
-        room_id = Member::join(&home, "writer").await.room_id.to_string();
+        room_id = Member::join(&home, "writer").await.room.to_string();
     });
     let mut stalled = RawSubscription::start(&home, &room_id, "stalled");
     assert_eq!(stalled.event().event_type, EventType::MemberJoined, "it is live");
@@ -321,7 +321,7 @@ fn looking_on_changes_nothing() {
         for agent in ["holder", "looker"] {
             let mut client = Client::connect(home.settings_of(agent)).await.unwrap();
             for member in [&mut client, if agent == "holder" { &mut holder.client } else { &mut looker.client }] {
-                let room = || witness.room_id.clone();
+                let room = || witness.room.clone();
                 let types = || Some(OneOrMany::One("message_sent".into()));
                 member.call(async |rpc| rpc.get_room_events(room(), None, None, None, None, None).await).await.unwrap();
                 let wait = async |rpc: &_, after, ms| {
@@ -367,7 +367,7 @@ fn the_filters_mean_the_same_in_pages_waits_and_subscriptions() {
         let member = Member::join(&home, "a").await;
         daemon.stop();
         assert!(daemon.ended_within(LIMIT));
-        member.room_id
+        member.room
     });
     fill_log(&home, room_id.as_str(), seed);
     let _daemon = InProcess::start(home.options());
@@ -495,7 +495,7 @@ fn fill_log(home: &Home, room_id: &str, seed: u64) {
 #[test]
 fn a_page_of_the_longest_events_fits_into_an_answer() {
     let home = home!();
-    let room_id = block_on(async { Member::join(&home, "a").await.room_id });
+    let room_id = block_on(async { Member::join(&home, "a").await.room });
     home.kill_daemon();
     let database = rusqlite::Connection::open(home.paths().database()).unwrap();
     let handoff = json!({"status": "s".repeat(900_000), "next_action": "n"}).to_string();

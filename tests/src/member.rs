@@ -1,19 +1,24 @@
-//! A member of the one room of a home, over a real socket; and the same member as a caller of `tt`.
+//! A member of a room, over a real socket; and the same member as a caller of `tt`.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use jsonrpsee::core::ClientError;
-
+use tokio::task::JoinHandle;
 use tt_client::connect::{Client, Rpc, Settings};
-use tt_proto::api::{EventApiClient, MessageApiClient, RoomApiClient};
-use tt_proto::event::Event;
+use tt_proto::api::{EventApiClient, MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::event::{Event, EventType};
+use tt_proto::filter::OneOrMany;
 use tt_proto::message::{Sent, Taken};
 use tt_proto::paths::Environment;
-use tt_proto::room::RoomState;
-use tt_proto::{AgentId, Error, RoomId};
+use tt_proto::room::{Joined, RoomState};
+use tt_proto::turn::Wait;
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::home::Home;
+use crate::scene::{Turn, code, handoff};
 
 impl Home {
     /// The workspace everybody shares.
@@ -40,6 +45,7 @@ impl Home {
         let env = Environment::of([("HOME", home), ("PATH", path), ("TT_HARNESS_AGENT_ID", agent)]);
         let mut settings = Settings::from_environment(env).unwrap_or_else(|e| panic!("{e}"));
         settings.daemon = Some(self.ttd_path().to_owned());
+        settings.cwd = Some(self.path().to_owned());
         settings
     }
 }
@@ -47,8 +53,9 @@ impl Home {
 /// An agent that joined. What goes wrong fails the test.
 #[derive(Debug)]
 pub struct Member {
-    pub agent_id: AgentId,
-    pub room_id: RoomId,
+    pub id: AgentId,
+    pub room: RoomId,
+    pub joined: Joined,
     pub client: Client,
 }
 
@@ -62,13 +69,22 @@ impl Member {
         Self::join_as(home, home.settings_of(agent)).await
     }
 
+    /// Joins the workspace of a home with other settings than usual.
     pub async fn join_as(home: &Home, settings: Settings) -> Self {
-        let path = home.workspace().display().to_string();
+        Self::connect(settings, &home.workspace().display().to_string()).await
+    }
+
+    /// Joins the room of any path. Shared, so that a wait can go on in a task of its own.
+    pub async fn join_at(settings: Settings, path: &str) -> Arc<Self> {
+        Arc::new(Self::connect(settings, path).await)
+    }
+
+    async fn connect(settings: Settings, path: &str) -> Self {
         let mut client = Client::connect(settings).await.unwrap_or_else(|e| panic!("{e}: {e:?}"));
         let key = fresh_key();
-        let joined = client.call(async |rpc| rpc.join_path(path.clone(), None, None, key.clone()).await).await;
+        let joined = client.call(async |rpc| rpc.join_path(path.to_owned(), None, None, key.clone()).await).await;
         let joined = joined.unwrap_or_else(|e| panic!("{e}: {e:?}"));
-        Self { agent_id: joined.agent_id, room_id: joined.room_id, client }
+        Self { id: joined.agent_id.clone(), room: joined.room_id.clone(), joined, client }
     }
 
     /// Makes a call that is safe to repeat.
@@ -76,7 +92,7 @@ impl Member {
         &mut self,
         call: impl AsyncFn(&Rpc, RoomId) -> Result<T, ClientError>,
     ) -> Result<T, Error> {
-        let room_id = self.room_id.clone();
+        let room_id = self.room.clone();
         self.client.call_within(crate::LIMIT, async |rpc| call(rpc, room_id.clone()).await).await
     }
 
@@ -117,13 +133,106 @@ impl Member {
         self.call(call).await
     }
 
-    pub async fn state(&mut self) -> RoomState {
-        self.call(async |rpc, room| rpc.get_room_state(room).await).await
+    /// How many messages wait in this member's inbox.
+    pub async fn unread(&self) -> usize {
+        let me = self.id.clone();
+        self.state().await.members.iter().find(|m| m.agent_id == me).map_or(0, |m| m.unread)
     }
 
-    /// How many messages wait in this member's inbox.
-    pub async fn unread(&mut self) -> usize {
-        let me = self.agent_id.clone();
-        self.state().await.members.iter().find(|m| m.agent_id == me).map_or(0, |m| m.unread)
+    pub fn rpc(&self) -> &Rpc {
+        self.client.rpc()
+    }
+
+    /// A wait of up to a minute.
+    pub async fn wait(&self) -> Wait {
+        self.rpc().wait_for_turn(self.room.clone(), Some(60_000), None, None, None).await.unwrap()
+    }
+
+    /// One try, even when alone.
+    pub async fn try_it(&self) -> Wait {
+        self.rpc().wait_for_turn(self.room.clone(), Some(0), None, Some(true), None).await.unwrap()
+    }
+
+    /// Takes an idle room.
+    pub async fn claim(&self) -> Turn {
+        Turn::of(&self.try_it().await)
+    }
+
+    /// Starts a wait, and returns once the daemon has it in its list.
+    pub async fn start_waiting(self: &Arc<Self>) -> JoinHandle<Wait> {
+        let this = self.clone();
+        let wait = tokio::spawn(async move { this.wait().await });
+        self.until(|state| state.members.iter().any(|m| m.agent_id == self.id && m.waiting)).await;
+        wait
+    }
+
+    /// Looks at the room until it is as it should be.
+    pub async fn until(&self, there: impl Fn(&RoomState) -> bool) -> RoomState {
+        loop {
+            let state = self.state().await;
+            if there(&state) {
+                return state;
+            }
+        }
+    }
+
+    /// Waits until the log of a room, this member's own or another, has this many `member_left` events.
+    pub async fn await_departures(&self, room: &RoomId, count: usize) {
+        let mut cursor = 0;
+        for _ in 0..count {
+            let left = Some(OneOrMany::One(EventType::MemberLeft.as_str().to_owned()));
+            let any = Some("any".to_owned());
+            let wait = self.rpc().wait_for_events(room.clone(), Some(cursor), Some(1), left, None, any, None);
+            let page = wait.await.unwrap();
+            assert_eq!(page.events.len(), 1, "nobody left {room}");
+            cursor = page.cursor_event_seq;
+        }
+    }
+
+    pub async fn state(&self) -> RoomState {
+        self.rpc().get_room_state(self.room.clone()).await.unwrap()
+    }
+
+    pub async fn release(&self, turn: &Turn, status: &str) {
+        let (lease, id) = (turn.lease.clone(), turn.id);
+        self.rpc().release_stick(self.room.clone(), lease, id, handoff(status), None).await.unwrap();
+    }
+
+    pub async fn pass(&self, turn: &Turn, to: &Member, status: &str) {
+        let (lease, id) = (turn.lease.clone(), turn.id);
+        self.rpc().pass_stick(self.room.clone(), lease, id, to.id.clone(), handoff(status), None).await.unwrap();
+    }
+
+    /// Takes over, or is refused.
+    pub async fn take_over(&self, turn: i64) -> Result<tt_proto::turn::TakenOver, ErrorCode> {
+        let taken = self.rpc().takeover_stick(self.room.clone(), turn, "stuck".into(), None, None).await;
+        match taken {
+            Ok(taken) => Ok(taken),
+            refusal => Err(code(refusal)),
+        }
+    }
+
+    pub async fn beat(&self, turn: &Turn) -> Result<tt_proto::turn::Heartbeat, ClientError> {
+        self.rpc().heartbeat(self.room.clone(), turn.lease.clone(), turn.id).await
+    }
+
+    pub async fn note(&self, body: &str) -> Result<tt_proto::note::NoteAdded, ClientError> {
+        self.rpc().add_note(self.room.clone(), body.to_owned(), None, None).await
+    }
+
+    /// The whole log, as far as one page holds it.
+    pub async fn events(&self) -> Vec<Event> {
+        let all = self.rpc().get_room_events(self.room.clone(), None, Some(1000), None, None, Some("any".into()));
+        all.await.unwrap().events
+    }
+
+    /// What happened, each as `type reason`.
+    pub async fn history(&self) -> Vec<String> {
+        let shown = |e: &Event| format!("{} {}", e.event_type.as_str(), e.reason.as_deref().unwrap_or("-"));
+        self.events().await.iter().map(shown).collect()
+    }
+
+    pub async fn count(&self, event_type: EventType) -> usize {
+        self.events().await.iter().filter(|e| e.event_type == event_type).count()
     }
 }
