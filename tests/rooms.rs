@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tt_client::connect::Client;
-use tt_proto::api::{DaemonApiClient, MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
+use tt_proto::api::{DaemonApiClient, EventApiClient, MessageApiClient, NoteApiClient, RoomApiClient, StickApiClient};
 use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Departure, DerivedState, Joined, Liveness, MemberStatus, RoomState};
@@ -274,8 +274,8 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         scene.kill("a");
         scene.kill("b");
         let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
-        watcher.await_departures(&a.room, 2).await;
-        let state = watcher.rpc().get_room_state(a.room.clone()).await.unwrap();
+        watcher.until_gone_from(&a.room, "a").await;
+        let state = watcher.until_gone_from(&a.room, "b").await;
         assert_eq!(state.room.derived_state, Some(DerivedState::Dormant));
         let (room, seq) = (a.room.clone(), a.events().await.len());
         drop((a, b, watcher));
@@ -298,7 +298,7 @@ fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         a.claim().await;
         scene.kill("a");
-        let state = b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        let state = b.until_gone("a").await;
         let ghost = state.members.iter().find(|m| m.agent_id == a.id).unwrap();
         assert_eq!(ghost.liveness, Liveness::Gone);
         assert_eq!(b.history().await.last().unwrap(), "member_left process_exited");
@@ -326,7 +326,7 @@ fn a_member_that_counted_as_gone_returns_by_any_call_and_keeps_its_stick() {
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         let turn = a.claim().await;
         scene.kill("a");
-        b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        b.until_gone("a").await;
         // The same agent in a new process, which only says that it is at work.
         let mut elsewhere = scene.settings("a");
         elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
@@ -350,7 +350,7 @@ fn silence_expires_a_member_and_any_call_brings_it_back() {
         scene.advance(4 * HOUR - 5);
         assert!(is(&b.state().await, "a", MemberStatus::Active));
         scene.advance(5);
-        b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        b.until_gone("a").await;
         assert_eq!(b.history().await.last().unwrap(), "member_left expired");
         a.note("back").await.unwrap();
         assert!(is(&b.state().await, "a", MemberStatus::Active));
@@ -368,8 +368,7 @@ fn a_new_daemon_lets_members_expire_that_no_process_stands_for() {
         scene.restart();
         let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         scene.advance(4 * HOUR + MINUTE);
-        watcher.await_departures(&room, 1).await;
-        assert!(is(&watcher.rpc().get_room_state(room.clone()).await.unwrap(), "a", MemberStatus::Gone));
+        watcher.until_gone_from(&room, "a").await;
     });
 }
 
@@ -385,8 +384,7 @@ fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
         assert!(is(&watcher.rpc().get_room_state(b.room.clone()).await.unwrap(), "b", MemberStatus::Active));
         scene.advance(4 * HOUR);
         // Waiting for the log is no sign of life from b, and makes no deadline come up that was not set.
-        watcher.await_departures(&b.room, 1).await;
-        assert!(is(&watcher.rpc().get_room_state(b.room.clone()).await.unwrap(), "b", MemberStatus::Gone));
+        watcher.until_gone_from(&b.room, "b").await;
     });
 }
 
@@ -402,22 +400,18 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
             PolicyOverrides { idle_room_ttl: Some(Duration::from_secs(30 * DAY)), ..PolicyOverrides::default() };
         other.rpc().set_room_policy(other.room.clone(), longer, None).await.unwrap();
         scene.kill("a");
-        a.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        a.until_gone("a").await;
+        let left_alone = a.room.clone();
         drop((a, other));
         scene.clock.turn_wall(i64::try_from(8 * DAY * 1000).unwrap());
         scene.advance(8 * DAY);
         // Any sign of life makes the daemon look around.
         let b = Member::join_at(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
-        let paths = |rooms: tt_proto::room::Rooms| -> Vec<PathBuf> {
-            rooms.rooms.into_iter().map(|room| room.canonical_path.into()).collect()
-        };
-        loop {
-            let rooms = paths(b.rpc().list_rooms(None).await.unwrap());
-            assert!(rooms.contains(&kept) && rooms.contains(&lived_in), "{rooms:?}");
-            if !rooms.contains(&scene.dir) {
-                break;
-            }
-        }
+        let purged = b.rpc().wait_for_events(left_alone, Some(i64::MAX), None, None, None, None, None).await;
+        assert_eq!(code(purged), ErrorCode::RoomNotFound);
+        let rooms = b.rpc().list_rooms(None).await.unwrap().rooms;
+        let rooms: Vec<PathBuf> = rooms.into_iter().map(|room| room.canonical_path.into()).collect();
+        assert!(rooms.contains(&kept) && rooms.contains(&lived_in) && !rooms.contains(&scene.dir), "{rooms:?}");
     });
 }
 
@@ -615,7 +609,7 @@ fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a
             let doubt = if kill { ttd::hub::WRITE_BEHIND } else { Duration::ZERO };
             assert!(stored + doubt >= seen, "kill: {kill}, stored {stored}, seen {seen}");
             let again = Member::join_at(home.settings_of("b"), path).await;
-            let state = again.until(|state| state.members.len() > 1).await;
+            let state = again.state().await;
             let member = state.members.iter().find(|m| m.agent_id.as_str() == "a").unwrap();
             assert!(member.last_seen_at + Duration::from_millis(2) >= seen, "always in its favour");
         }

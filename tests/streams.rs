@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ async fn write_on(
     agent: &str,
     to: Option<&str>,
     on: &AtomicBool,
-    said: &AtomicUsize,
+    said: Sender<()>,
 ) -> Vec<(String, Sent)> {
     let mut member = Member::join(home, agent).await;
     let mut acknowledged = Vec::new();
@@ -95,7 +96,7 @@ async fn write_on(
         let body = format!("{agent} {}", acknowledged.len());
         let sent = member.say(to, &body).await;
         acknowledged.push((body, sent));
-        said.fetch_add(1, Ordering::AcqRel);
+        let _ = said.send(());
     }
     acknowledged
 }
@@ -112,7 +113,8 @@ fn twenty_kills_of_the_daemon_cost_nobody_an_event_and_nobody_sees_one_twice() {
     let home = home!();
     home.workspace();
     // Everybody is a member before the first message, so that each one is addressed to them.
-    let (on, said) = (AtomicBool::new(true), AtomicUsize::new(0));
+    let on = AtomicBool::new(true);
+    let (said, heard) = mpsc::channel();
     let (steady, mut unsteady) = block_on(async {
         for agent in ["steady", "killed", "writer:1", "writer:2", "writer:3", "reader:1", "reader:2", "reader:3"] {
             Member::join(&home, agent).await;
@@ -129,22 +131,21 @@ fn twenty_kills_of_the_daemon_cost_nobody_an_event_and_nobody_sees_one_twice() {
         let writers =
             [("writer:1", None), ("writer:2", Some("steady")), ("writer:3", Some("killed"))].map(|(agent, to)| {
                 scope.spawn({
-                    let (home, on, said) = (&home, &on, &said);
+                    let (home, on, said) = (&home, &on, said.clone());
                     move || block_on(write_on(home, agent, to, on, said))
                 })
             });
         for _ in 0..KILLS {
-            let enough = said.load(Ordering::Acquire) + BETWEEN_KILLS;
-            while said.load(Ordering::Acquire) < enough {
-                assert!(!writers.iter().any(|writer| writer.is_finished()), "a writer gave up");
-                std::thread::yield_now();
+            // More than one for each writer: some come from the daemon that runs now.
+            let _ = heard.try_iter().count();
+            for _ in 0..BETWEEN_KILLS {
+                assert_eq!(heard.recv_timeout(LIMIT), Ok(()), "the writers gave up");
             }
+            assert!(!writers.iter().any(|writer| writer.is_finished()), "a writer gave up");
             // The follower goes first, so that what it held goes back to a daemon that lives; then the daemon.
             unsteady.last().unwrap().0.signal(Signal::SIGKILL);
             unsteady.push(follower(&home, "killed"));
-            while home.daemon().map(|pid| send(pid, Signal::SIGKILL)).is_none() {
-                std::thread::yield_now();
-            }
+            send(home.daemon().unwrap(), Signal::SIGKILL);
         }
         on.store(false, Ordering::Release);
         let acknowledged: Vec<Vec<(String, Sent)>> = writers.map(|writer| writer.join().unwrap()).into();
@@ -313,7 +314,7 @@ fn looking_on_changes_nothing() {
             member.say(Some("looker"), "unread").await;
             member.say(Some("holder"), "unread").await;
         }
-        let mut witness = Member::join(&home, "witness").await;
+        let witness = Member::join(&home, "witness").await;
         // From here on a sign of life would show as a later time.
         clock.advance(Duration::from_secs(60));
         let before = comparable(witness.state().await);

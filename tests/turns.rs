@@ -11,7 +11,7 @@ use tt_proto::event::EventType;
 use tt_proto::handoff::RawJson;
 use tt_proto::note::MAX_NOTE_BYTES;
 use tt_proto::policy::PolicyOverrides;
-use tt_proto::room::{Departure, DerivedState, MemberStatus};
+use tt_proto::room::{Departure, DerivedState};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{ErrorCode, LeaseId, RoomId};
 use tt_tests::home::send;
@@ -220,18 +220,10 @@ fn a_wait_from_a_second_terminal_outlives_the_first() {
         elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
         let second = Member::join_at(elsewhere, scene.dir.to_str().unwrap()).await;
         let first = scene.join("a").await;
-        let wait = second.start_waiting().await;
+        let mut wait = second.start_waiting().await;
         scene.kill("a");
         drop(first);
-        assert!(
-            tokio::time::timeout(A_WHILE, async {
-                while !wait.is_finished() {
-                    second.state().await;
-                }
-            })
-            .await
-            .is_err()
-        );
+        assert!(tokio::time::timeout(A_WHILE, &mut wait).await.is_err(), "it ended with the other process");
         holder.release(&turn, "done").await;
         let wait = wait.await.unwrap();
         assert_eq!(told(&wait), "your_turn sequence");
@@ -343,7 +335,7 @@ fn a_holder_that_only_fell_silent_and_then_dies_is_reported_too() {
         scene.advance(MINUTE / 2);
         b.state().await;
         scene.advance(MINUTE / 2);
-        b.until(|state| state.members.iter().any(|m| m.agent_id == a.id && m.status == MemberStatus::Gone)).await;
+        b.until_gone(a.id.as_str()).await;
         assert_eq!(b.state().await.room.derived_state, None, "silence is not death, and the lease still runs");
         let waiting = b.start_waiting().await;
         scene.kill("a");

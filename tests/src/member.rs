@@ -13,7 +13,7 @@ use tt_proto::event::{Event, EventType};
 use tt_proto::filter::OneOrMany;
 use tt_proto::message::{Sent, Taken};
 use tt_proto::paths::Environment;
-use tt_proto::room::{Joined, RoomState};
+use tt_proto::room::{Joined, MemberStatus, RoomState};
 use tt_proto::turn::Wait;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
@@ -159,11 +159,44 @@ impl Member {
     }
 
     /// Starts a wait, and returns once the daemon has it in its list.
+    ///
+    /// Two waits are started, and the daemon lets a member have one: when either is refused, the other is in its place.
     pub async fn start_waiting(self: &Arc<Self>) -> JoinHandle<Wait> {
-        let this = self.clone();
-        let wait = tokio::spawn(async move { this.wait().await });
-        self.until(|state| state.members.iter().any(|m| m.agent_id == self.id && m.waiting)).await;
-        wait
+        let (refused, mut refusals) = tokio::sync::mpsc::channel(1);
+        let [first, second] = [0, 1].map(|number| {
+            let (this, refused) = (self.clone(), refused.clone());
+            tokio::spawn(async move {
+                match this.rpc().wait_for_turn(this.room.clone(), Some(60_000), None, None, None).await {
+                    Ok(wait) => wait,
+                    refusal => {
+                        assert_eq!(code(refusal), ErrorCode::DuplicateListener);
+                        refused.send(number).await.unwrap();
+                        std::future::pending().await
+                    }
+                }
+            })
+        });
+        drop(refused);
+        let (refused, waiting) = if refusals.recv().await == Some(0) { (first, second) } else { (second, first) };
+        refused.abort();
+        waiting
+    }
+
+    /// Waits until a member of this room is gone, and returns the room.
+    pub async fn until_gone(&self, agent: &str) -> RoomState {
+        self.until_gone_from(&self.room, agent).await
+    }
+
+    /// Waits until the log of any room says that a member has left, and returns the room, in which it is gone.
+    pub async fn until_gone_from(&self, room: &RoomId, agent: &str) -> RoomState {
+        let left = Some(OneOrMany::One(EventType::MemberLeft.as_str().to_owned()));
+        let (from, any) = (Some(AgentId::parse(agent).unwrap()), Some("any".to_owned()));
+        let wait = self.rpc().wait_for_events(room.clone(), Some(0), None, left, from, any, None);
+        assert!(!wait.await.unwrap().events.is_empty(), "{agent} is still there");
+        let state = self.rpc().get_room_state(room.clone()).await.unwrap();
+        let member = state.members.iter().find(|member| member.agent_id.as_str() == agent);
+        assert!(member.is_some_and(|member| member.status == MemberStatus::Gone), "{state:?}");
+        state
     }
 
     /// Looks at the room until it is as it should be.
@@ -173,19 +206,6 @@ impl Member {
             if there(&state) {
                 return state;
             }
-        }
-    }
-
-    /// Waits until the log of a room, this member's own or another, has this many `member_left` events.
-    pub async fn await_departures(&self, room: &RoomId, count: usize) {
-        let mut cursor = 0;
-        for _ in 0..count {
-            let left = Some(OneOrMany::One(EventType::MemberLeft.as_str().to_owned()));
-            let any = Some("any".to_owned());
-            let wait = self.rpc().wait_for_events(room.clone(), Some(cursor), Some(1), left, None, any, None);
-            let page = wait.await.unwrap();
-            assert_eq!(page.events.len(), 1, "nobody left {room}");
-            cursor = page.cursor_event_seq;
         }
     }
 
