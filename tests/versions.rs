@@ -44,7 +44,7 @@ fn a_newer_client_replaces_an_older_daemon_once() {
 /// An older daemon in a process of its own: this very program, running the test below.
 fn old_daemon(home: &Home) -> Running {
     let mut command: Command = home.command(std::env::current_exe().unwrap());
-    let old = Running::start(command.args(["--exact", "plays_an_older_daemon", "--ignored", "--nocapture"]));
+    let old = Running::start(command.args(["--exact", "versions::plays_an_older_daemon", "--ignored", "--nocapture"]));
     home.wait_for(&old);
     old
 }

@@ -114,7 +114,8 @@ mod tests {
         presence.seen(&agent, at(59));
         let quiet = tokio::time::timeout(Duration::ZERO, presence.changed()).await;
         assert!(quiet.is_err(), "stored + a minute is no earlier");
-        assert_eq!(presence.last_seen(&agent), Some(at(59)));
+        let last_seen = presence.of_room(&RoomId::from("r"), |look| look(&agent).0);
+        assert_eq!(last_seen, Some(at(59)));
         presence.seen(&agent, at(60));
         presence.changed().await;
         presence.seen(&AgentId::trusted("b"), at(61));
