@@ -20,6 +20,22 @@ fn exit_codes_tell_usage_refusal_and_no_daemon_apart() {
     home.run(&["--json", "--no-autostart", "whoami"]).refused(4);
 }
 
+/// The type in an ELF header that says the kernel may load the program at any address.
+#[cfg(target_os = "linux")]
+const ET_DYN: u16 = 3;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_client_is_position_independent() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_tt")).unwrap();
+    let header: [u8; 18] = program[..18].try_into().unwrap();
+    assert_eq!(header[..4], *b"\x7fELF");
+    let little_endian = header[5] == 1;
+    let bytes = [header[16], header[17]];
+    let kind = if little_endian { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) };
+    assert_eq!(kind, ET_DYN);
+}
+
 #[test]
 fn errors_are_json_for_an_agent_and_text_for_a_person() {
     let home = home!();
