@@ -13,8 +13,8 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::connect::{Client, DEADLINE, Rpc, Wire};
 use crate::output::{Format, Output, harmless};
-use crate::render::Names;
-use crate::{Context, Failure, render};
+use crate::text::names::{self, Names};
+use crate::{Context, Failure};
 
 // Which workspace a command is about. As a doc comment this would be taken for what the command does.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -151,7 +151,7 @@ impl Workspace {
 
     fn say_joined(&self, joined: &Joined) {
         if self.output.format == Format::Text {
-            let line = format!("joined {} as {}", harmless(&joined.canonical_path), render::id(&joined.agent_id));
+            let line = format!("joined {} as {}", harmless(&joined.canonical_path), names::id(&joined.agent_id));
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! `tt daemon start|stop|restart|status|logs`.
+//! `tt daemon start|stop|restart|status|logs`: start, stop and inspect the daemon.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,27 +8,28 @@ use tt_proto::api::{DaemonApiClient, DaemonStatus};
 use tt_proto::{Error, ErrorCode};
 
 use crate::connect::{Client, LockState, Settings, Started, lock_state, start, stop};
-use crate::output::{Style, harmless};
-use crate::{Context, Failure, render};
+use crate::output::harmless;
+use crate::text::{Style, render};
+use crate::{Context, Failure};
 
-/// A daemon that takes longer than this to say hello is stuck, and stopping it must not get stuck with it.
-const STUCK: Duration = Duration::from_secs(2);
+/// How long to wait for the handshake of a daemon that is to be stopped. A daemon that takes longer is stuck.
+const STOP_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
-    /// Start it; every other command does so by itself
+    /// Start the daemon; every other command does so when necessary
     #[command(after_help = "Example:\n  tt daemon start")]
     Start,
-    /// Stop it, letting what is under way finish
+    /// Stop the daemon after it has finished its current calls
     #[command(after_help = "Example:\n  tt daemon stop")]
     Stop,
-    /// Stop it, even when it is stuck, and start it again
+    /// Stop the daemon, even if it is stuck, and start it again
     #[command(after_help = "Example:\n  tt daemon restart")]
     Restart,
-    /// Show whether it runs, since when, and where its files are
+    /// Show whether the daemon is running, since when, and where its files are
     #[command(after_help = "Example:\n  tt daemon status --json")]
     Status,
-    /// Show the end of its log
+    /// Show the end of the daemon's log
     #[command(after_help = "Example:\n  tt daemon logs -n 20")]
     Logs {
         /// How many lines
@@ -61,9 +62,9 @@ async fn started(context: &Context) -> Result<(), Failure> {
     Ok(output.answer(&status, |status, style| format!("ttd {what}: {}", describe(status, style)))?)
 }
 
-/// Ends the daemon. False when there was none.
+/// Stops the daemon. Returns false if there was none.
 async fn end(context: &Context) -> Result<bool, Failure> {
-    let settings = Settings { autostart: false, deadline: STUCK, ..context.settings.clone() };
+    let settings = Settings { autostart: false, deadline: STOP_HANDSHAKE_TIMEOUT, ..context.settings.clone() };
     let client = Client::connect(settings.clone()).await.ok();
     stop(&settings, client.as_ref().map(Client::rpc)).await.map_err(Failure::NoDaemon)
 }

@@ -1,4 +1,4 @@
-//! `tt doctor`: what breaks in practice, and the remedy for each.
+//! `tt doctor`: checks the installation and suggests a fix for each problem.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use tt_proto::{Error, ErrorCode, VERSION};
 
 use crate::connect::{Client, LockState, Settings, daemon_program, lock_state};
 use crate::install::{Harness, Places, Setup};
-use crate::output::{Style, harmless};
+use crate::output::harmless;
+use crate::text::Style;
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -70,7 +71,7 @@ pub(crate) async fn run(context: &Context, _: Args) -> Result<(), Failure> {
         1 => "one check failed".to_owned(),
         several => format!("{several} checks failed"),
     };
-    let error = Error::new(*code, message).hint("follow the remedies above, from the top");
+    let error = Error::new(*code, message).hint("apply the fixes above, from the top");
     Err(if *code == ErrorCode::DaemonUnreachable { Failure::NoDaemon(error) } else { Failure::Other(error) })
 }
 
@@ -81,7 +82,7 @@ fn programs(settings: &Settings) -> Check {
     }
 }
 
-/// Agents and prompts call `tt` by its name.
+/// Agents and prompts call `tt` by name, so it has to be on the PATH.
 fn path(settings: &Settings) -> Check {
     let own = std::env::current_exe().and_then(|exe| exe.canonicalize()).unwrap_or_default();
     let dir = own.parent().unwrap_or(Path::new("/")).display();
@@ -99,7 +100,7 @@ fn path(settings: &Settings) -> Check {
     }
 }
 
-/// Whether each harness of this machine was told about us, and told what this version would tell it.
+/// Whether each harness on this machine has the MCP server and the skill of this version.
 fn harnesses(settings: &Settings) -> Vec<Check> {
     let places = match Places::of(&settings.env) {
         Ok(places) => places,
@@ -118,10 +119,10 @@ fn set_up(places: &Places, harness: Harness) -> Option<Check> {
     Some(match places.setup(harness) {
         Ok(Setup::Absent) => return None,
         Ok(Setup::Ready) => Check::ok(name, "has the MCP server and the skill"),
-        Ok(Setup::Unlike { missing, drifted }) if drifted.is_empty() => {
+        Ok(Setup::Different { missing, drifted }) if drifted.is_empty() => {
             Check::warning(name, format!("lacks {}", missing.join(" and ")), format!("run `tt install {name}`"))
         }
-        Ok(Setup::Unlike { missing, drifted }) => {
+        Ok(Setup::Different { missing, drifted }) => {
             let lacks = if missing.is_empty() { String::new() } else { format!("; lacks {}", missing.join(" and ")) };
             Check::warning(
                 name,
@@ -135,7 +136,7 @@ fn set_up(places: &Places, harness: Harness) -> Option<Check> {
 
 fn directory(settings: &Settings) -> Check {
     let dir = &settings.paths.data_dir;
-    // The socket may have to live elsewhere, where addresses are shorter.
+    // A data directory with a long path has its socket elsewhere.
     let beside = settings.paths.socket.parent().filter(|beside| beside != dir);
     if let Some(Err(e)) = beside.map(is_private_dir) {
         return Check::failed("directory", &e);
@@ -163,12 +164,12 @@ fn disk(settings: &Settings) -> Check {
     }
 }
 
-/// Files a daemon that was killed leaves behind. They are cleaned up by the next one and only worth a word.
+/// Files that a killed daemon left behind. The next daemon removes them.
 fn leftovers(settings: &Settings) -> Check {
     let socket = &settings.paths.socket;
     match (lock_state(settings), socket.exists()) {
         (LockState::Free, true) => {
-            Check::ok("leftovers", "a socket without a daemon; the next daemon clears it away".to_owned())
+            Check::ok("leftovers", "a socket without a daemon; the next daemon removes it".to_owned())
         }
         (LockState::Held { .. }, false) => Check::warning(
             "leftovers",
@@ -203,8 +204,8 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
     let identity = match (&who.anchor, who.is_person()) {
         (None, false) => Check::warning(
             "identity",
-            format!("{}, with no process to watch: that it is gone shows only when its time is up", who.agent_id),
-            "run tt from within the harness; `tt whoami --explain` says what was looked for",
+            format!("{}, with no process to watch: its end is noticed only when its lease expires", who.agent_id),
+            "run tt from within the harness; `tt whoami --explain` shows what was looked for",
         ),
         _ => Check::ok("identity", who.agent_id.to_string()),
     };

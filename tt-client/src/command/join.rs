@@ -2,8 +2,8 @@
 
 use tt_proto::room::Joined;
 
-use crate::output::{Style, harmless};
-use crate::render;
+use crate::output::harmless;
+use crate::text::{Style, names};
 use crate::workspace::{PathArg, join};
 use crate::{Context, Failure};
 
@@ -32,7 +32,7 @@ fn text(joined: &Joined, style: &Style) -> String {
     let mut text = format!(
         "{how} {} as {}\n",
         style.bold(&harmless(&joined.canonical_path)),
-        style.bold(&render::id(&joined.agent_id))
+        style.bold(&names::id(&joined.agent_id))
     );
     if let Some(warning) = &joined.warning {
         text.push_str(&style.warn(&format!("  note: {}\n", harmless(warning))));
@@ -41,7 +41,7 @@ fn text(joined: &Joined, style: &Style) -> String {
         .members
         .iter()
         .filter(|m| m.agent_id != joined.agent_id && m.status == tt_proto::room::MemberStatus::Active)
-        .map(|m| render::name(&m.agent_id, &joined.members))
+        .map(|m| names::name(&m.agent_id, &joined.members))
         .collect();
     let here =
         if others.is_empty() { "nobody else is here".to_owned() } else { format!("here: {}", others.join(", ")) };

@@ -4,8 +4,8 @@ use tt_proto::AgentId;
 use tt_proto::api::RoomApiClient;
 use tt_proto::room::{RoomSummary, Rooms};
 
-use crate::output::{Style, harmless};
-use crate::render;
+use crate::output::harmless;
+use crate::text::{Style, names, render};
 use crate::workspace::PathArg;
 use crate::{Context, Failure};
 
@@ -33,7 +33,7 @@ fn text(rooms: &Rooms, style: &Style) -> String {
     }
     let now = render::now();
     let line = |room: &RoomSummary| {
-        let called = |agent: &AgentId| render::called(agent, room.display_name.as_deref());
+        let called = |agent: &AgentId| names::called(agent, room.display_name.as_deref());
         let holder = match (&room.owner, &room.reserved_for) {
             (Some(owner), _) => format!("{} holds turn {}", called(owner), room.turn_id),
             (None, Some(agent)) => format!("reserved for {}", called(agent)),

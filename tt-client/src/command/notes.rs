@@ -7,10 +7,10 @@ use tt_proto::note::{Note, Notes};
 use tt_proto::{Error, ErrorCode, NoteId, RoomId};
 
 use crate::connect::Rpc;
-use crate::output::{Style, harmless};
-use crate::render::Names;
+use crate::output::harmless;
+use crate::text::{Style, names::Names, render};
 use crate::workspace::{PathFlag, Workspace, key};
-use crate::{Context, Failure, render};
+use crate::{Context, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {

@@ -3,7 +3,8 @@
 use tt_proto::api::DaemonApiClient;
 use tt_proto::hello::Whoami;
 
-use crate::output::{Style, harmless};
+use crate::output::harmless;
+use crate::text::Style;
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]

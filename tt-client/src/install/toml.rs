@@ -2,9 +2,9 @@
 
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
 
-/// What Codex lets through to a server it starts; without these the server would look for another daemon, or start one that
-/// does not have the user's settings.
-const PASSED_ON: &[&str] = &[
+/// Variables that Codex passes to a server it starts. Without them the server would look for another daemon, or start one
+/// without the user's settings.
+const FORWARDED_VARIABLES: &[&str] = &[
     "TALKING_STICK_DATA_DIR",
     "TALKING_STICK_SOCKET",
     "XDG_DATA_HOME",
@@ -25,7 +25,7 @@ pub(super) fn set(text: &str, name: &str, program: &str) -> Result<String, Strin
         return Ok(text.to_owned());
     }
     if servers(&document).and_then(|servers| servers.get(name)).is_none() {
-        // At the end, as a person would: not one byte before it changes.
+        // Append it, so that no byte before it changes.
         let end_of_line =
             if text.split_once('\n').is_some_and(|(line, _)| line.ends_with('\r')) { "\r\n" } else { "\n" };
         let gap = if text.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn is_set(text: &str, name: &str) -> Result<bool, String> {
     Ok(servers(&document).is_some_and(|servers| servers.contains_key(name)))
 }
 
-/// Whether the entry is one that we write, for whatever program: it says nothing that we do not.
+/// Whether the entry is one that we write, for any program, with no key of the user's in it.
 pub(super) fn is_ours(text: &str, name: &str) -> bool {
     let Ok(document) = text.parse::<DocumentMut>() else { return false };
     let found = servers(&document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
@@ -91,14 +91,14 @@ pub(super) fn unset(text: &str, name: &str) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// Comments above a table's header belong to the table as far as the parser knows. Those above ours were the end of the
-/// user's file when we came: they stay, before whatever follows us.
+/// Keeps the comments above our table. The parser attaches them to the table, but they were the end of the user's file
+/// before we appended it; they stay, before the table that follows.
 fn keep_comments(document: &mut DocumentMut, removed: &Table) {
     let above = removed.decor().prefix().and_then(|above| above.as_str()).unwrap_or_default();
     if above.trim().is_empty() {
         return;
     }
-    // The empty line that we came with goes with us.
+    // The blank line that was added with the table is removed with it.
     let above = above.strip_suffix('\n').map_or(above, |above| above.strip_suffix('\r').unwrap_or(above));
     let mut next = None;
     each_table(document.as_table_mut(), &mut |table| {
@@ -145,7 +145,7 @@ fn entry(program: &str) -> Table {
     let mut entry = Table::new();
     entry.insert("command", toml_edit::value(program));
     entry.insert("args", toml_edit::value(Array::from_iter(["mcp"])));
-    entry.insert("env_vars", toml_edit::value(Array::from_iter(PASSED_ON.iter().copied())));
+    entry.insert("env_vars", toml_edit::value(Array::from_iter(FORWARDED_VARIABLES.iter().copied())));
     entry
 }
 
@@ -153,7 +153,7 @@ fn text_of(item: &Item) -> String {
     item.to_string().split_whitespace().collect()
 }
 
-/// Whether the file says what we would write, whatever else the user put there.
+/// Whether the entry has everything that we would write, whatever else is in it.
 fn same(document: &DocumentMut, name: &str, entry: &Table) -> bool {
     let found = servers(document).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
     found.is_some_and(|found| {
