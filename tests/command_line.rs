@@ -139,7 +139,7 @@ fn the_demo_plays_to_its_end_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_demo_that_is_broken_off_leaves_nothing_behind() {
+fn a_demo_that_is_interrupted_leaves_nothing_behind() {
     let home = home!();
     // In a pause at the start, and while an agent waits.
     for (moment, signal) in [("Two agents", Signal::SIGINT), ("tt wait", Signal::SIGTERM)] {
@@ -150,7 +150,10 @@ fn a_demo_that_is_broken_off_leaves_nothing_behind() {
         demo.signal(signal);
         let scratch = PathBuf::from(format!("/tmp/tt-demo-{}", demo.pid()));
         let ended = demo.finish();
-        assert!(ended.code == Some(1) && ended.stderr.contains("nothing of it is left"), "{moment}: {ended:?}");
+        assert!(
+            ended.code == Some(1) && ended.stderr.contains("everything it made was removed"),
+            "{moment}: {ended:?}"
+        );
         assert!(!scratch.exists(), "{moment}");
         if cfg!(target_os = "linux") {
             assert_eq!(process::serving(&scratch), Vec::<u32>::new(), "{moment}: a process was left behind");
@@ -396,7 +399,7 @@ fn the_doctor_sees_which_harness_was_told_and_which_was_told_otherwise() {
     let report = home.run(&["doctor", "--json"]);
     assert_eq!(report.code, Some(1), "{report:?}");
     let (status, text) = check("claude").unwrap();
-    assert!(status == "failed" && text.contains("repair the file"), "{text}");
+    assert!(status == "failed" && text.contains("fix the file"), "{text}");
 }
 
 #[test]

@@ -204,7 +204,7 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
     let identity = match (&who.anchor, who.is_person()) {
         (None, false) => Check::warning(
             "identity",
-            format!("{}, with no process to watch: its end is noticed only when its lease expires", who.agent_id),
+            format!("{}, with no process to watch: its end is noticed only after a time-out", who.agent_id),
             "run tt from within the harness; `tt whoami --explain` shows what was looked for",
         ),
         _ => Check::ok("identity", who.agent_id.to_string()),

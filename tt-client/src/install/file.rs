@@ -106,7 +106,10 @@ const DIFF_CONTEXT_LINES: usize = 3;
 
 /// The change as a unified diff that `patch` can read. Empty if the texts are equal.
 pub(super) fn diff(from: &str, to: &str) -> String {
-    TextDiff::from_lines(from, to).unified_diff().context_radius(DIFF_CONTEXT_LINES).to_string()
+    // Split here: `similar` would also end a line at a lone carriage return, which `patch` does not.
+    let (from, to): (Vec<&str>, Vec<&str>) = (from.split_inclusive('\n').collect(), to.split_inclusive('\n').collect());
+    let diff = TextDiff::configure().newline_terminated(true).diff_slices(&from, &to);
+    diff.unified_diff().context_radius(DIFF_CONTEXT_LINES).to_string()
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
