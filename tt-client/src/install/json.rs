@@ -308,27 +308,28 @@ impl<'a> File<'a> {
         let rest_of_line = self.text[end..].split('\n').next().unwrap_or_default();
         let alone = rest_of_line.trim().is_empty() && self.text[end..].contains('\n');
         let space_after = rest_of_line.len() - rest_of_line.trim_start().len();
-        let mut cuts: Vec<Range<usize>> = match newline {
-            // Its line goes as a whole.
-            Some(newline) if alone => vec![own.start - spaces - length(newline)..own.end],
+        let item = match newline {
+            // The whole line is removed.
+            Some(newline) if alone => own.start - spaces - length(newline)..own.end,
             // What follows on the line takes its place.
-            Some(_) if comma.is_none() => vec![own.start..own.end + space_after],
-            Some(_) => vec![own.clone()],
-            None => vec![own.start - spaces..own.end],
+            Some(_) if comma.is_none() => own.start..own.end + space_after,
+            Some(_) => own,
+            None => own.start - spaces..own.end,
         };
+        let mut text = self.text.to_owned();
         match comma {
             Some(comma) => {
-                cuts.push(comma..if newline.is_some() && !alone { end + space_after } else { end });
+                text.replace_range(comma..if newline.is_some() && !alone { end + space_after } else { end }, "");
+                text.replace_range(item, "");
             }
             None => {
+                text.replace_range(item, "");
                 let previous = node.previous_siblings().find(|sibling| !sibling.is_trivia());
                 if let Some(comma) = previous.filter(CstNode::is_comma) {
-                    cuts.insert(0, self.range(&comma));
+                    text.replace_range(self.range(&comma), "");
                 }
             }
         }
-        let mut text = self.text.to_owned();
-        cuts.into_iter().rev().for_each(|cut| text.replace_range(cut, ""));
         format!("{}{text}", self.byte_order_mark)
     }
 
