@@ -302,6 +302,6 @@ mod tests {
         assert_eq!(backups(dir.path()), copy, "nothing was migrated, so nothing was copied");
         let fresh = tempfile::tempdir().unwrap();
         open(&fresh.path().join("rooms.sqlite")).unwrap().close();
-        assert_eq!(backups(fresh.path()), [PathBuf::new(); 0], "a new database needs no copy");
+        assert_eq!(backups(fresh.path()), Vec::<PathBuf>::new(), "a new database needs no copy");
     }
 }
