@@ -280,8 +280,8 @@ fn an_event_of_a_type_that_only_a_newer_daemon_knows_is_shown_and_passed() {
     assert_eq!((&seen[2]["from_agent_id"], &seen[2]["reason"]), (&"b".into(), &"left".into()), "{}", seen[2]);
     let seqs: Vec<i64> = seen.iter().map(|event| event["event_seq"].as_i64().unwrap()).collect();
     assert!(seqs.is_sorted_by(|one, next| one < next), "each once, in order: {seqs:?}");
-    let shown: Vec<String> = std::iter::repeat_with(|| text.next().unwrap()).take(5).collect();
-    assert!(shown[2].contains("does not know") && shown[4].contains("still here"), "{shown:?}");
+    let shown: Vec<String> = std::iter::repeat_with(|| text.next().unwrap()).take(6).collect();
+    assert!(shown[2].contains("does not know") && shown[5].contains("still here"), "{shown:?}");
     // A wait that is told of it goes on as well, and so does a look at the log.
     tt_tests::run::finish(&mut home.tt_as("b", &["leave"])).ok();
     let (log, page) = follow(&home, &socket, &["events", "--target", "any"]);
