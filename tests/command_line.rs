@@ -20,6 +20,22 @@ fn exit_codes_tell_usage_refusal_and_no_daemon_apart() {
     home.run(&["--json", "--no-autostart", "whoami"]).refused(4);
 }
 
+/// The type in an ELF header that says the kernel may load the program at any address.
+#[cfg(target_os = "linux")]
+const ET_DYN: u16 = 3;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_client_is_position_independent() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_tt")).unwrap();
+    let header: [u8; 18] = program[..18].try_into().unwrap();
+    assert_eq!(header[..4], *b"\x7fELF");
+    let little_endian = header[5] == 1;
+    let bytes = [header[16], header[17]];
+    let kind = if little_endian { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) };
+    assert_eq!(kind, ET_DYN);
+}
+
 #[test]
 fn errors_are_json_for_an_agent_and_text_for_a_person() {
     let home = home!();
@@ -123,7 +139,7 @@ fn the_demo_plays_to_its_end_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_demo_that_is_broken_off_leaves_nothing_behind() {
+fn a_demo_that_is_interrupted_leaves_nothing_behind() {
     let home = home!();
     // In a pause at the start, and while an agent waits.
     for (moment, signal) in [("Two agents", Signal::SIGINT), ("tt wait", Signal::SIGTERM)] {
@@ -134,7 +150,10 @@ fn a_demo_that_is_broken_off_leaves_nothing_behind() {
         demo.signal(signal);
         let scratch = PathBuf::from(format!("/tmp/tt-demo-{}", demo.pid()));
         let ended = demo.finish();
-        assert!(ended.code == Some(1) && ended.stderr.contains("nothing of it is left"), "{moment}: {ended:?}");
+        assert!(
+            ended.code == Some(1) && ended.stderr.contains("everything it made was removed"),
+            "{moment}: {ended:?}"
+        );
         assert!(!scratch.exists(), "{moment}");
         if cfg!(target_os = "linux") {
             assert_eq!(process::serving(&scratch), Vec::<u32>::new(), "{moment}: a process was left behind");
@@ -381,7 +400,7 @@ fn the_doctor_sees_which_harness_was_told_and_which_was_told_otherwise() {
     let report = home.run(&["doctor", "--json"]);
     assert_eq!(report.code, Some(1), "{report:?}");
     let (status, text) = check("claude").unwrap();
-    assert!(status == "failed" && text.contains("repair the file"), "{text}");
+    assert!(status == "failed" && text.contains("fix the file"), "{text}");
 }
 
 #[test]

@@ -151,6 +151,27 @@ fn a_file_that_cannot_be_read_is_never_overwritten_and_stops_all_of_it() {
     }
 }
 
+#[test]
+fn an_entry_that_is_not_an_object_is_refused_and_kept() {
+    for (name, section) in [
+        (".claude.json", "mcpServers"),
+        (".gemini/settings.json", "mcpServers"),
+        (".config/opencode/opencode.json", "mcp"),
+    ] {
+        for value in ["null", "true", "7", "\"x\"", "[]"] {
+            let home = with_files();
+            write(&home, name, &format!("{{\"{section}\": {{\"talking-stick\": {value}}}}}"));
+            let before = everything(home.path());
+            for command in ["install", "uninstall"] {
+                let error = home.run(&[command, "--all", "--json"]).refused(3);
+                let message = error["message"].as_str().unwrap();
+                assert!(message.contains("an object was expected as the value of \"talking-stick\""), "{error}");
+                assert_eq!(everything(home.path()), before, "{command} {name} {value}");
+            }
+        }
+    }
+}
+
 /// Whatever the file looks like: in, again, from elsewhere, and out.
 #[test]
 fn every_shape_of_file_comes_back_to_the_byte() {
@@ -248,29 +269,40 @@ fn what_only_we_made_is_gone_afterwards() {
     assert_eq!(everything(home.path()), before);
 }
 
-/// What a file becomes by the change that was shown: one hunk of a unified diff.
+/// Applies a change as it was shown, the way `patch` would: each hunk of the unified diff at the lines it names.
 fn shown(from: &str, change: &Value) -> String {
-    let (head, hunk) = change["diff"].as_str().unwrap().split_once('\n').unwrap();
-    let numbers: Vec<usize> = head.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-    let [at, gone, _, come] = numbers[..] else { panic!("{head}") };
-    let side = |signs: [char; 2]| {
-        let (mut lines, mut ours) = (Vec::<String>::new(), false);
-        for line in hunk.split_terminator('\n') {
-            match line.strip_prefix(signs) {
-                Some(line) => lines.push(format!("{line}\n")),
-                None if ours && line.starts_with('\\') => _ = lines.last_mut().unwrap().pop(),
-                None => {}
-            }
-            ours = line.starts_with(signs);
-        }
-        lines
-    };
-    let (old, new) = (side([' ', '-']), side([' ', '+']));
-    assert_eq!((old.len(), new.len()), (gone, come), "{head}");
+    let diff = change["diff"].as_str().unwrap().strip_prefix("@@ ").unwrap();
     let lines: Vec<&str> = from.split_inclusive('\n').collect();
-    let at = if gone == 0 { at } else { at - 1 };
-    assert_eq!(lines[at..at + gone], old);
-    lines[..at].concat() + &new.concat() + &lines[at + gone..].concat()
+    let (mut result, mut copied) = (String::new(), 0);
+    for hunk in diff.split("\n@@ ") {
+        let (head, body) = hunk.split_once('\n').unwrap();
+        // A range is its first line and its length, which is left out when it is one.
+        let range = |sign: char| {
+            let range = head.split(' ').find_map(|word| word.strip_prefix(sign)).unwrap();
+            let (at, length) = range.split_once(',').unwrap_or((range, "1"));
+            (at.parse::<usize>().unwrap(), length.parse::<usize>().unwrap())
+        };
+        let side = |signs: [char; 2]| {
+            let (mut lines, mut ours) = (Vec::<String>::new(), false);
+            for line in body.split_terminator('\n') {
+                match line.strip_prefix(signs) {
+                    Some(line) => lines.push(format!("{line}\n")),
+                    None if ours && line.starts_with('\\') => _ = lines.last_mut().unwrap().pop(),
+                    None => {}
+                }
+                ours = line.starts_with(signs);
+            }
+            lines
+        };
+        let ((at, gone), (_, come)) = (range('-'), range('+'));
+        let (old, new) = (side([' ', '-']), side([' ', '+']));
+        assert_eq!((old.len(), new.len()), (gone, come), "{head}");
+        let at = if gone == 0 { at } else { at - 1 };
+        assert_eq!(lines[at..at + gone], old);
+        result += &(lines[copied..at].concat() + &new.concat());
+        copied = at + gone;
+    }
+    result + &lines[copied..].concat()
 }
 
 #[test]

@@ -319,11 +319,19 @@ async fn a_daemon_that_takes_its_time_is_busy_and_gets_no_rival() {
 #[test]
 fn a_slow_start_is_not_held_against_the_daemon_that_then_answers() {
     let home = home!();
-    // The start alone takes longer than any answer may.
-    let slow = home.script("slow", &format!("#!/bin/sh\nsleep 4\nexec '{}' \"$@\"\n", home.ttd_path().display()));
+    let go = home.path().join("go");
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let text = format!("#!/bin/sh\nread -r go <'{}'\nexec '{}' \"$@\"\n", go.display(), home.ttd_path().display());
+    let slow = home.script("slow", &text);
     block_on(async {
-        let settings = Settings { daemon: Some(slow), deadline: Duration::from_secs(3), ..settings(&home) };
-        Client::connect(settings).await.unwrap();
+        let deadline = Duration::from_secs(2);
+        let settings = Settings { daemon: Some(slow), deadline, ..settings(&home) };
+        let mut connecting = std::pin::pin!(Client::connect(settings));
+        // The start alone takes longer than any answer may.
+        let early = tokio::time::timeout(deadline, &mut connecting).await;
+        assert!(early.is_err(), "{early:?}");
+        std::fs::write(&go, "go\n").unwrap();
+        connecting.await.unwrap();
     });
 }
 

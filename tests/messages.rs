@@ -133,7 +133,7 @@ fn a_body_cannot_pass_for_somebody_elses_line() {
 fn half_a_character_on_the_wire_is_refused_and_the_connection_lives_on() {
     let home = home!();
     let _daemon = InProcess::start(home.options());
-    let room_id = block_on(async { Member::join(&home, "a").await.room_id });
+    let room_id = block_on(async { Member::join(&home, "a").await.room });
     let mut wire = Wire::upgraded(&home.paths().socket);
     let hello = json!({"protocol": tt_proto::PROTOCOL, "version": tt_proto::VERSION,
         "signals": {"env": {"TT_HARNESS_AGENT_ID": "a"}}});
@@ -186,7 +186,7 @@ fn hints_recipients_and_membership_are_checked_over_the_wire() {
         assert_eq!(code("x", Some("b"), Some("b"), None).await, Err(ErrorCode::InvalidInput));
         assert_eq!(code("", None, None, None).await, Err(ErrorCode::InvalidBody));
         let mut stranger = tt_client::connect::Client::connect(home.settings_of("stranger")).await.unwrap();
-        let room = b.room_id.clone();
+        let room = b.room.clone();
         let call = SendMessage { room_id: room.clone(), body: "x".into(), ..Default::default() };
         assert_eq!(stranger.call(call).await.unwrap_err().code, ErrorCode::UnknownMember);
         let take = TakeMessages { room_id: room.clone(), surface: "recv".into(), ..Default::default() };

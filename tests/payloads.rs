@@ -117,7 +117,7 @@ fn what_a_daemon_writes_is_what_the_page_says() {
         .await;
         let turn = wait(&mut b).await;
         let lease = turn.lease_id.clone().unwrap();
-        let to = a.agent_id.clone();
+        let to = a.id.clone();
         b.call(|room_id| PassStick {
             room_id,
             lease_id: lease.clone(),
@@ -147,7 +147,7 @@ fn what_a_daemon_writes_is_what_the_page_says() {
             ..Default::default()
         })
         .await;
-        let target = a.agent_id.clone();
+        let target = a.id.clone();
         b.call(|room_id| KickMember {
             room_id,
             target_agent_id: target.clone(),

@@ -221,7 +221,7 @@ fn a_database_we_must_not_touch_is_refused_and_stays_as_it_is() {
 fn a_network_filesystem_is_refused_by_the_daemon_itself() {
     let home = home!();
     let mut options = home.options();
-    options.filesystem = |_| ttd::store::Filesystem::Network("nfs");
+    options.filesystem = |_| tt_proto::filesystem::Filesystem::Network("nfs");
     let error = ttd::lifecycle::Daemon::start(options, listenfd::ListenFd::empty()).unwrap_err();
     assert_eq!(error.code, tt_proto::ErrorCode::StorageUnavailable);
     assert!(error.message.contains("nfs"), "{error}");

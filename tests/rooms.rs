@@ -2,8 +2,6 @@
 //! restart keeps, and what time takes away.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-mod member;
-
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,14 +12,13 @@ use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::requests::{
     AddNote, Departure, GetRoomState, Heartbeat, Hello, JoinPath, Joined, KickMember, LeaveRoom, ListNotes, ListRooms,
-    ReleaseStick, RoomState, SendMessage, SetRoomPolicy, TakeoverStick, WaitForTurn,
+    ReleaseStick, RoomState, SendMessage, SetRoomPolicy, TakeoverStick, WaitForEvents, WaitForTurn,
 };
 use tt_proto::room::{DerivedState, Liveness, MemberStatus};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{AgentId, ErrorCode, WallTime};
-use tt_tests::{Home, LIMIT, Wire, block_on, home, run};
-
-use member::{Member, Scene, Turn, code, handoff, refused, settings, told};
+use tt_tests::scene::{code, handoff, refused, told};
+use tt_tests::{Home, LIMIT, Member, Scene, Turn, Wire, block_on, home, run};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -296,11 +293,11 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         a.release(&turn, "half done").await;
         scene.kill("a");
         scene.kill("b");
-        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
-        let derived =
-            async || watcher.rpc().call(GetRoomState { room_id: a.room.clone() }).await.unwrap().room.derived_state;
-        while derived().await != Some(DerivedState::Dormant) {}
-        let (room, seq) = (a.room.clone(), a.log().await.len());
+        let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        watcher.until_gone_from(&a.room, "a").await;
+        let state = watcher.until_gone_from(&a.room, "b").await;
+        assert_eq!(state.room.derived_state, Some(DerivedState::Dormant));
+        let (room, seq) = (a.room.clone(), a.events().await.len());
         drop((a, b, watcher));
         scene.restart();
         let c = scene.join("c").await;
@@ -310,7 +307,7 @@ fn a_dormant_room_is_resumed_after_a_restart_with_all_it_had() {
         assert_eq!(wait.handoff, Some(handoff("half done")));
         let notes = c.rpc().call(ListNotes { room_id: room, ..Default::default() }).await.unwrap().notes;
         assert_eq!(notes[0].body, "remember");
-        assert_eq!(c.log().await.len(), seq + 2, "joined and claimed, and nothing lost");
+        assert_eq!(c.events().await.len(), seq + 2, "joined and claimed, and nothing lost");
     });
 }
 
@@ -321,7 +318,7 @@ fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         a.claim().await;
         scene.kill("a");
-        let state = b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        let state = b.until_gone("a").await;
         let ghost = state.members.iter().find(|m| m.agent_id == a.id).unwrap();
         assert_eq!(ghost.liveness, Liveness::Gone);
         assert_eq!(b.history().await.last().unwrap(), "member_left process_exited");
@@ -340,7 +337,7 @@ fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
         assert_eq!((kicked.status, kicked.remaining_members), (Departure::Kicked, 1));
         assert!(kicked.target_was_owner && !kicked.target_was_reserved_for);
         assert_eq!(b.state().await.room.owner, None);
-        let log = b.log().await;
+        let log = b.events().await;
         let kick_event = log.iter().find(|e| e.event_type == EventType::Kick).unwrap();
         assert_eq!(kick_event.from_agent_id.as_ref(), Some(&b.id));
         assert_eq!((kick_event.to_agent_id.as_ref(), kick_event.reason.as_deref()), (Some(&a.id), Some("ghost")));
@@ -356,7 +353,7 @@ fn a_member_that_counted_as_gone_returns_by_any_call_and_keeps_its_stick() {
         let (a, b) = (scene.join("a").await, scene.join("b").await);
         let turn = a.claim().await;
         scene.kill("a");
-        b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        b.until_gone("a").await;
         // The same agent in a new process, which only says that it is at work.
         let mut elsewhere = scene.settings("a");
         elsewhere.signals.env.insert("CLAUDE_PID".into(), tt_tests::Cast::player(25).to_string());
@@ -374,7 +371,7 @@ fn a_member_that_counted_as_gone_returns_by_any_call_and_keeps_its_stick() {
         let state = b.state().await;
         assert!(is(&state, "a", MemberStatus::Active) && !state.takeover.available);
         assert_eq!(b.history().await.last().unwrap(), "member_joined returned");
-        assert_eq!(b.take(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
+        assert_eq!(b.take_over(turn.id).await.unwrap_err(), ErrorCode::TakeoverNotAvailable);
     });
 }
 
@@ -386,7 +383,7 @@ fn silence_expires_a_member_and_any_call_brings_it_back() {
         scene.advance(4 * HOUR - 5);
         assert!(is(&b.state().await, "a", MemberStatus::Active));
         scene.advance(5);
-        b.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        b.until_gone("a").await;
         assert_eq!(b.history().await.last().unwrap(), "member_left expired");
         a.note("back").await.unwrap();
         assert!(is(&b.state().await, "a", MemberStatus::Active));
@@ -402,10 +399,9 @@ fn a_new_daemon_lets_members_expire_that_no_process_stands_for() {
         let room = a.room.clone();
         drop(a);
         scene.restart();
-        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         scene.advance(4 * HOUR + MINUTE);
-        while !is(&watcher.rpc().call(GetRoomState { room_id: room.clone() }).await.unwrap(), "a", MemberStatus::Gone) {
-        }
+        watcher.until_gone_from(&room, "a").await;
     });
 }
 
@@ -417,20 +413,15 @@ fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
         a.claim().await;
         scene.advance(4 * HOUR);
         assert_eq!(told(&b.wait().await), "takeover_available owner_timeout");
-        let watcher = Member::join(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
+        let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         assert!(is(
             &watcher.rpc().call(GetRoomState { room_id: b.room.clone() }).await.unwrap(),
             "b",
             MemberStatus::Active
         ));
         scene.advance(4 * HOUR);
-        // Looking is no sign of life from b, and makes no deadline come up that was not set.
-        loop {
-            let state = watcher.rpc().call(GetRoomState { room_id: b.room.clone() }).await.unwrap();
-            if is(&state, "b", MemberStatus::Gone) {
-                break;
-            }
-        }
+        // Waiting for the log is no sign of life from b, and makes no deadline come up that was not set.
+        watcher.until_gone_from(&b.room, "b").await;
     });
 }
 
@@ -440,8 +431,8 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         let scene = Scene::new(home!());
         let (kept, lived_in) = (dir(scene.home.path(), "kept"), dir(scene.home.path(), "lived-in"));
         let a = scene.join("a").await;
-        let other = Member::join(scene.settings("a"), kept.to_str().unwrap()).await;
-        Member::join(scene.settings("l"), lived_in.to_str().unwrap()).await;
+        let other = Member::join_at(scene.settings("a"), kept.to_str().unwrap()).await;
+        Member::join_at(scene.settings("l"), lived_in.to_str().unwrap()).await;
         let longer =
             PolicyOverrides { idle_room_ttl: Some(Duration::from_secs(30 * DAY)), ..PolicyOverrides::default() };
         other
@@ -450,22 +441,21 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
             .await
             .unwrap();
         scene.kill("a");
-        a.until(|state| is(state, "a", MemberStatus::Gone)).await;
+        a.until_gone("a").await;
+        let left_alone = a.room.clone();
         drop((a, other));
         scene.clock.turn_wall(i64::try_from(8 * DAY * 1000).unwrap());
         scene.advance(8 * DAY);
         // Any sign of life makes the daemon look around.
-        let b = Member::join(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
-        let paths = |rooms: tt_proto::requests::RoomList| -> Vec<PathBuf> {
-            rooms.rooms.into_iter().map(|room| room.canonical_path.into()).collect()
-        };
-        loop {
-            let rooms = paths(b.rpc().call(ListRooms::default()).await.unwrap());
-            assert!(rooms.contains(&kept) && rooms.contains(&lived_in), "{rooms:?}");
-            if !rooms.contains(&scene.dir) {
-                break;
-            }
-        }
+        let b = Member::join_at(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
+        let purged = b
+            .rpc()
+            .call(WaitForEvents { room_id: left_alone, after_event_seq: Some(i64::MAX), ..Default::default() })
+            .await;
+        assert_eq!(code(purged), ErrorCode::RoomNotFound);
+        let rooms = b.rpc().call(ListRooms::default()).await.unwrap().rooms;
+        let rooms: Vec<PathBuf> = rooms.into_iter().map(|room| room.canonical_path.into()).collect();
+        assert!(rooms.contains(&kept) && rooms.contains(&lived_in) && !rooms.contains(&scene.dir), "{rooms:?}");
     });
 }
 
@@ -513,7 +503,7 @@ fn a_closed_room_is_readable_and_takes_nothing_more() {
 
 /// What 0.1.x left behind, with its first room at this path and its processes on this host.
 fn left_by_0_1(home: &Home, path: &Path, host: &str) {
-    let fixture = include_str!("../ttd/src/store/fixture_0_1.sql");
+    let fixture = include_str!("../ttd/store/src/sqlite/fixture_0_1.sql");
     let fixture = fixture.replace("/srv/shop", path.to_str().unwrap()).replace("old-host", host);
     let blog = dir(home.path(), "blog");
     home.make_data_dir();
@@ -532,7 +522,7 @@ fn a_room_of_0_1_whose_holder_is_dead_opens_and_can_be_taken_over() {
             let a = scene.join("a").await;
             assert!(a.joined.joined_existing_room);
             assert_eq!(a.state().await.room.turn_id, 7);
-            let taken = a.take(7).await.unwrap();
+            let taken = a.take_over(7).await.unwrap();
             assert_eq!((taken.turn_id, taken.reason), (8, reason), "{host}");
             assert_eq!(taken.revoked_agent_id, Some(AgentId::trusted("claude:11aa22bb")));
             let notes = a
@@ -543,7 +533,7 @@ fn a_room_of_0_1_whose_holder_is_dead_opens_and_can_be_taken_over() {
                 .notes;
             assert_eq!((notes.len(), notes[0].body.as_str()), (2, "the cart rounds twice"));
             // A handoff nobody received is still for the next claimant.
-            let blog = Member::join(scene.settings("b"), scene.home.path().join("blog").to_str().unwrap()).await;
+            let blog = Member::join_at(scene.settings("b"), scene.home.path().join("blog").to_str().unwrap()).await;
             assert!(blog.joined.joined_existing_room, "nothing old is purged on the first day");
             let wait = blog.try_it().await;
             assert_eq!((wait.turn_id, wait.from_agent_id), (3, Some(AgentId::trusted("human:alice"))));
@@ -570,13 +560,13 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
     let file = home.paths().config_dir.join("config.toml");
     std::fs::write(&file, "[policy]\nclaim_ttl = \"5m\"\nwaiter_grace = \"2s\"\n").unwrap();
     let path = home.path().to_str().unwrap();
-    let mut environment = settings(&home, "a");
+    let mut environment = home.settings_of("a");
     environment.env = tt_proto::paths::Environment::of([
         ("HOME", home.path().as_os_str()),
         ("TALKING_STICK_WAITER_GRACE", "3s".as_ref()),
     ]);
     block_on(async {
-        let a = Member::join(environment.clone(), path).await;
+        let a = Member::join_at(environment.clone(), path).await;
         let minutes = |n: u64| Duration::from_secs(n * 60);
         let policy = &a.joined.policy;
         assert_eq!((policy.claim_ttl, policy.waiter_grace), (minutes(5), Duration::from_secs(3)));
@@ -592,12 +582,12 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
         let turn = a.claim().await;
         assert!(a.beat(&turn).await.unwrap().lease_expires_at > WallTime::parse("9000-01-01T00:00:00Z").unwrap());
         home.kill_daemon();
-        let b = Member::join(environment, path).await;
+        let b = Member::join_at(environment, path).await;
         assert_eq!(b.joined.policy.claim_ttl, minutes(7), "and outlives the daemon");
         assert_eq!(b.joined.room_state.owner, Some(AgentId::trusted("a")));
         home.kill_daemon();
         std::fs::write(&file, "[policy]\nclaim_tll = \"5m\"\n").unwrap();
-        let error = Client::connect(settings(&home, "a")).await.unwrap_err();
+        let error = Client::connect(home.settings_of("a")).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidInput);
         assert!(error.message.contains("claim_tll"), "{error}");
     });
@@ -609,7 +599,7 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
     let path = home.path().to_str().unwrap();
     block_on(async {
         let key = |text: &str| Some(text.to_owned());
-        let mut a = Member::join(settings(&home, "a"), path).await;
+        let mut a = Member::join_at(home.settings_of("a"), path).await;
         let turn = a.claim().await;
         let mut answers = Vec::new();
         // On one daemon, and on the next, and on the one after that.
@@ -638,13 +628,13 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
             answers.push((note, released));
             if round % 2 == 1 {
                 home.kill_daemon();
-                a = Member::join(settings(&home, "a"), path).await;
+                a = Member::join_at(home.settings_of("a"), path).await;
             }
         }
         assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
         assert_eq!((a.count(EventType::NoteAdded).await, a.count(EventType::Release).await), (1, 1));
         // A key is its agent's own, and a refusal is not kept.
-        let b = Member::join(settings(&home, "b"), path).await;
+        let b = Member::join_at(home.settings_of("b"), path).await;
         let other = b
             .rpc()
             .call(AddNote {
@@ -718,7 +708,7 @@ fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a
     let path = home.path().to_str().unwrap();
     block_on(async {
         for kill in [false, true] {
-            let a = Member::join(settings(&home, "a"), path).await;
+            let a = Member::join_at(home.settings_of("a"), path).await;
             let mut seen = a.state().await.members[0].last_seen_at;
             for _ in 0..20 {
                 seen = a.state().await.members[0].last_seen_at;
@@ -730,10 +720,10 @@ fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a
             }
             // Steady time is shown as a time of day, which may round to the millisecond before.
             let stored = stored_seen(&home, "a") + Duration::from_millis(2);
-            let doubt = if kill { ttd::hub::WRITE_BEHIND } else { Duration::ZERO };
+            let doubt = if kill { ttd::presence::STORE_INTERVAL } else { Duration::ZERO };
             assert!(stored + doubt >= seen, "kill: {kill}, stored {stored}, seen {seen}");
-            let again = Member::join(settings(&home, "b"), path).await;
-            let state = again.until(|state| state.members.len() > 1).await;
+            let again = Member::join_at(home.settings_of("b"), path).await;
+            let state = again.state().await;
             let member = state.members.iter().find(|m| m.agent_id.as_str() == "a").unwrap();
             assert!(member.last_seen_at + Duration::from_millis(2) >= seen, "always in its favour");
         }
@@ -745,11 +735,11 @@ fn a_holder_is_still_the_holder_after_its_daemon_was_killed() {
     let home = home!();
     let path = home.path().to_str().unwrap();
     block_on(async {
-        let a = Member::join(settings(&home, "a"), path).await;
+        let a = Member::join_at(home.settings_of("a"), path).await;
         let turn = a.claim().await;
         for _ in 0..3 {
             home.kill_daemon();
-            let a = Member::join(settings(&home, "a"), path).await;
+            let a = Member::join_at(home.settings_of("a"), path).await;
             a.beat(&turn).await.unwrap();
             let wait = a.try_it().await;
             assert_eq!((told(&wait).as_str(), Turn::of(&wait).lease), ("your_turn already_owner", turn.lease.clone()));

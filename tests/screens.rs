@@ -3,7 +3,7 @@
 //! The screens are kept in `tests/screens/`. After a change that is meant, look at what changed and keep it:
 //!
 //! ```text
-//! ACCEPT_SCREENS=1 cargo test --test screens && git diff tests/screens
+//! ACCEPT_SCREENS=1 cargo test --test suite_client screens && git diff tests/screens
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 

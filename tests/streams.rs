@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -91,7 +92,7 @@ async fn write_on(
     agent: &str,
     to: Option<&str>,
     on: &AtomicBool,
-    said: &AtomicUsize,
+    said: Sender<()>,
 ) -> Vec<(String, Sent)> {
     let mut member = Member::join(home, agent).await;
     let mut acknowledged = Vec::new();
@@ -99,7 +100,7 @@ async fn write_on(
         let body = format!("{agent} {}", acknowledged.len());
         let sent = member.say(to, &body).await;
         acknowledged.push((body, sent));
-        said.fetch_add(1, Ordering::AcqRel);
+        let _ = said.send(());
     }
     acknowledged
 }
@@ -116,7 +117,8 @@ fn twenty_kills_of_the_daemon_cost_nobody_an_event_and_nobody_sees_one_twice() {
     let home = home!();
     home.workspace();
     // Everybody is a member before the first message, so that each one is addressed to them.
-    let (on, said) = (AtomicBool::new(true), AtomicUsize::new(0));
+    let on = AtomicBool::new(true);
+    let (said, heard) = mpsc::channel();
     let (steady, mut unsteady) = block_on(async {
         for agent in ["steady", "killed", "writer:1", "writer:2", "writer:3", "reader:1", "reader:2", "reader:3"] {
             Member::join(&home, agent).await;
@@ -133,22 +135,21 @@ fn twenty_kills_of_the_daemon_cost_nobody_an_event_and_nobody_sees_one_twice() {
         let writers =
             [("writer:1", None), ("writer:2", Some("steady")), ("writer:3", Some("killed"))].map(|(agent, to)| {
                 scope.spawn({
-                    let (home, on, said) = (&home, &on, &said);
+                    let (home, on, said) = (&home, &on, said.clone());
                     move || block_on(write_on(home, agent, to, on, said))
                 })
             });
         for _ in 0..KILLS {
-            let enough = said.load(Ordering::Acquire) + BETWEEN_KILLS;
-            while said.load(Ordering::Acquire) < enough {
-                assert!(!writers.iter().any(|writer| writer.is_finished()), "a writer gave up");
-                std::thread::yield_now();
+            // More than one for each writer: some come from the daemon that runs now.
+            let _ = heard.try_iter().count();
+            for _ in 0..BETWEEN_KILLS {
+                assert_eq!(heard.recv_timeout(LIMIT), Ok(()), "the writers gave up");
             }
+            assert!(!writers.iter().any(|writer| writer.is_finished()), "a writer gave up");
             // The follower goes first, so that what it held goes back to a daemon that lives; then the daemon.
             unsteady.last().unwrap().0.signal(Signal::SIGKILL);
             unsteady.push(follower(&home, "killed"));
-            while home.daemon().map(|pid| send(pid, Signal::SIGKILL)).is_none() {
-                std::thread::yield_now();
-            }
+            send(home.daemon().unwrap(), Signal::SIGKILL);
         }
         on.store(false, Ordering::Release);
         let acknowledged: Vec<Vec<(String, Sent)>> = writers.map(|writer| writer.join().unwrap()).into();
@@ -242,7 +243,7 @@ fn a_subscriber_that_stalls_costs_the_daemon_little_holds_nobody_up_and_misses_n
     let text = "x".repeat(1000);
     let mut room_id = String::new();
     block_on(async {
-        room_id = Member::join(&home, "writer").await.room_id.to_string();
+        room_id = Member::join(&home, "writer").await.room.to_string();
     });
     let mut stalled = RawSubscription::start(&home, &room_id, "stalled");
     assert_eq!(stalled.event().event_type, EventType::MemberJoined, "it is live");
@@ -320,7 +321,7 @@ fn looking_on_changes_nothing() {
             member.say(Some("looker"), "unread").await;
             member.say(Some("holder"), "unread").await;
         }
-        let mut witness = Member::join(&home, "witness").await;
+        let witness = Member::join(&home, "witness").await;
         // From here on a sign of life would show as a later time.
         clock.advance(Duration::from_secs(60));
         let before = comparable(witness.state().await);
@@ -328,7 +329,7 @@ fn looking_on_changes_nothing() {
         for agent in ["holder", "looker"] {
             let mut client = Client::connect(home.settings_of(agent)).await.unwrap();
             for member in [&mut client, if agent == "holder" { &mut holder.client } else { &mut looker.client }] {
-                let room = || witness.room_id.clone();
+                let room = || witness.room.clone();
                 let types = || Some(OneOrMany::One("message_sent".into()));
                 member.call(GetRoomEvents { room_id: room(), ..Default::default() }).await.unwrap();
                 let wait = |after_event_seq, max_wait_ms| WaitForEvents {
@@ -381,7 +382,7 @@ fn the_filters_mean_the_same_in_pages_waits_and_subscriptions() {
         let member = Member::join(&home, "a").await;
         daemon.stop();
         assert!(daemon.ended_within(LIMIT));
-        member.room_id
+        member.room
     });
     fill_log(&home, room_id.as_str(), seed);
     let _daemon = InProcess::start(home.options());
@@ -514,7 +515,7 @@ fn fill_log(home: &Home, room_id: &str, seed: u64) {
 #[test]
 fn a_page_of_the_longest_events_fits_into_an_answer() {
     let home = home!();
-    let room_id = block_on(async { Member::join(&home, "a").await.room_id });
+    let room_id = block_on(async { Member::join(&home, "a").await.room });
     home.kill_daemon();
     let database = rusqlite::Connection::open(home.paths().database()).unwrap();
     let handoff = json!({"status": "s".repeat(900_000), "next_action": "n"}).to_string();

@@ -113,11 +113,11 @@ fn a_name_cannot_pass_for_another_member() {
     as_agent(&home, "claude:1", &["join"]).ok();
     as_agent(&home, "codex:1", &["join", "--name", "claude:1"]).ok();
     as_agent(&home, "codex:1", &["msg", "send", "room", "delete it all"]).ok();
-    // Whoever goes by somebody else's id is called by its own, or in quotes.
+    // A member whose name is somebody else's id is shown by its own id.
     for (args, shown) in [
-        (&["events"][..], "\"claude:1\""),
+        (&["events"][..], "codex:1 to everyone"),
         (&["state"], "codex:1"),
-        (&["msg", "recv", "--after", "0"], "\"claude:1\""),
+        (&["msg", "recv", "--after", "0"], "codex:1 to everyone"),
         (&["msg", "send", "codex:1", "no"], "said to codex:1"),
     ] {
         let text = as_person(&home, args);

@@ -44,7 +44,7 @@ fn a_newer_client_replaces_an_older_daemon_once() {
 /// An older daemon in a process of its own: this very program, running the test below.
 fn old_daemon(home: &Home) -> Running {
     let mut command: Command = home.command(std::env::current_exe().unwrap());
-    let old = Running::start(command.args(["--exact", "plays_an_older_daemon", "--ignored", "--nocapture"]));
+    let old = Running::start(command.args(["--exact", "versions::plays_an_older_daemon", "--ignored", "--nocapture"]));
     home.wait_for(&old);
     old
 }
@@ -231,7 +231,7 @@ fn newer_daemon(home: &Home) -> PathBuf {
 }
 
 /// Forwards what is read until it ends. `ready` tells how much of it may go on; the rest waits for more.
-fn forward(mut from: UnixStream, mut to: UnixStream, ready: fn(&mut Vec<u8>) -> usize) {
+fn forward(mut from: UnixStream, mut to: UnixStream, ready: fn(&mut [u8]) -> usize) {
     let (mut held, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(length @ 1..) = from.read(&mut piece) {
         held.extend_from_slice(&piece[..length]);
@@ -244,7 +244,7 @@ fn forward(mut from: UnixStream, mut to: UnixStream, ready: fn(&mut Vec<u8>) -> 
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn make_newer(bytes: &mut Vec<u8>) -> usize {
+fn make_newer(bytes: &mut [u8]) -> usize {
     while let Some(at) = bytes.windows(KNOWN_TYPE.len()).position(|seen| seen == KNOWN_TYPE) {
         bytes[at..at + NEWER_TYPE.len()].copy_from_slice(NEWER_TYPE);
     }
@@ -280,8 +280,8 @@ fn an_event_of_a_type_that_only_a_newer_daemon_knows_is_shown_and_passed() {
     assert_eq!((&seen[2]["from_agent_id"], &seen[2]["reason"]), (&"b".into(), &"left".into()), "{}", seen[2]);
     let seqs: Vec<i64> = seen.iter().map(|event| event["event_seq"].as_i64().unwrap()).collect();
     assert!(seqs.is_sorted_by(|one, next| one < next), "each once, in order: {seqs:?}");
-    let shown: Vec<String> = std::iter::repeat_with(|| text.next().unwrap()).take(5).collect();
-    assert!(shown[2].contains("does not know") && shown[4].contains("still here"), "{shown:?}");
+    let shown: Vec<String> = std::iter::repeat_with(|| text.next().unwrap()).take(6).collect();
+    assert!(shown[2].contains("does not know") && shown[5].contains("still here"), "{shown:?}");
     // A wait that is told of it goes on as well, and so does a look at the log.
     tt_tests::run::finish(&mut home.tt_as("b", &["leave"])).ok();
     let (log, page) = follow(&home, &socket, &["events", "--target", "any"]);

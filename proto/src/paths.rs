@@ -1,4 +1,5 @@
-//! Where things lie on disk, and the check that a directory is private. Client and daemon must agree on every line here.
+//! The paths of the data and config directories and of the files in them, and the check that a directory is private. Client
+//! and daemon must come to the same paths.
 //!
 //! The socket's path follows from the data directory and the uid alone, so that a cron job, an ssh session and a
 //! desktop terminal all meet the same daemon.
@@ -10,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use directories::BaseDirs;
 use sha2::{Digest, Sha256};
 
 use crate::{Error, ErrorCode};
@@ -17,22 +19,31 @@ use crate::{Error, ErrorCode};
 /// A socket address holds this many bytes of path, less the closing NUL.
 const SOCKET_PATH_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The environment, read once at the edge of the process and passed down.
+/// The name of our directory inside the platform's data and config directories.
+const APPLICATION: &str = "talking-stick";
+
+/// The environment, read once when the process starts and passed down.
 #[derive(Debug, Clone, Default)]
-pub struct Environment(Arc<BTreeMap<OsString, OsString>>);
+pub struct Environment {
+    variables: Arc<BTreeMap<OsString, OsString>>,
+    /// The platform's directories for this process. None for an environment made of given variables.
+    directories: Option<BaseDirs>,
+}
 
 impl Environment {
     pub fn of_this_process() -> Self {
-        Self(Arc::new(std::env::vars_os().collect()))
+        Self { variables: Arc::new(std::env::vars_os().collect()), directories: BaseDirs::new() }
     }
 
+    /// An environment of these variables alone. Its directories follow the XDG rules on every platform.
     pub fn of<K: Into<OsString>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        Self(Arc::new(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect()))
+        let variables = pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        Self { variables: Arc::new(variables), directories: None }
     }
 
     /// An empty variable counts as unset, as everywhere in the XDG rules.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.0.get(OsStr::new(name)).map(OsString::as_os_str).filter(|v| !v.is_empty())
+        self.variables.get(OsStr::new(name)).map(OsString::as_os_str).filter(|v| !v.is_empty())
     }
 
     pub fn get_str(&self, name: &str) -> Option<&str> {
@@ -70,15 +81,16 @@ pub struct Paths {
 impl Paths {
     /// Resolves all paths for this environment. Nothing is created.
     pub fn resolve(env: &Environment) -> Result<Self, Error> {
+        let platform = env.directories.as_ref();
         let data_dir = match (env.get("TALKING_STICK_DATA_DIR"), env.get("XDG_DATA_HOME")) {
             (Some(dir), _) => PathBuf::from(dir),
-            (None, Some(dir)) => Path::new(dir).join("talking-stick"),
-            (None, None) => env.home()?.join(".local/share/talking-stick"),
+            (None, Some(dir)) => Path::new(dir).join(APPLICATION),
+            (None, None) => established_or(&env.home()?.join(".local/share"), platform.map(BaseDirs::data_dir)),
         };
         let config_dir = match (env.get("TALKING_STICK_CONFIG_DIR"), env.get("XDG_CONFIG_HOME")) {
             (Some(dir), _) => PathBuf::from(dir),
-            (None, Some(dir)) => Path::new(dir).join("talking-stick"),
-            (None, None) => env.home()?.join(".config/talking-stick"),
+            (None, Some(dir)) => Path::new(dir).join(APPLICATION),
+            (None, None) => established_or(&env.home()?.join(".config"), platform.map(BaseDirs::config_dir)),
         };
         let data_dir = absolute(&data_dir)?;
         let socket = match env.get("TALKING_STICK_SOCKET") {
@@ -108,6 +120,16 @@ impl Paths {
 
     pub fn socket_dir(&self) -> &Path {
         self.socket.parent().unwrap_or(Path::new("/"))
+    }
+}
+
+/// Our directory in the XDG place if there is one, as for everyone who used an earlier version; else in the place that the
+/// platform has for it. On Linux the two are the same.
+fn established_or(xdg: &Path, platform: Option<&Path>) -> PathBuf {
+    let established = xdg.join(APPLICATION);
+    match platform {
+        Some(platform) if !established.exists() => platform.join(APPLICATION),
+        _ => established,
     }
 }
 
@@ -238,6 +260,29 @@ mod tests {
         assert_eq!(dir(&[home, ("XDG_DATA_HOME", "/x")]), "/x/talking-stick");
         assert_eq!(dir(&[home, ("XDG_DATA_HOME", "")]), "/nonexistent/home/.local/share/talking-stick");
         assert_eq!(dir(&[home, ("XDG_DATA_HOME", "/x"), ("TALKING_STICK_DATA_DIR", "/d")]), "/d");
+    }
+
+    #[test]
+    fn a_directory_in_the_xdg_place_is_kept_on_a_platform_that_has_another_place() {
+        let home = tempfile::tempdir().unwrap();
+        let (xdg, platform) = (home.path().join(".local/share"), home.path().join("Library/Application Support"));
+        assert_eq!(established_or(&xdg, Some(&platform)), platform.join("talking-stick"));
+        assert_eq!(established_or(&xdg, None), xdg.join("talking-stick"));
+        std::fs::create_dir_all(xdg.join("talking-stick")).unwrap();
+        assert_eq!(established_or(&xdg, Some(&platform)), xdg.join("talking-stick"));
+    }
+
+    #[test]
+    fn this_process_has_the_directories_of_its_platform() {
+        let process = Environment::of_this_process();
+        let variables =
+            ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "TALKING_STICK_DATA_DIR", "TALKING_STICK_CONFIG_DIR"];
+        let given = Environment::of(variables.iter().filter_map(|name| Some((*name, process.get(name)?))));
+        assert!(process.directories.is_some());
+        if cfg!(target_os = "linux") {
+            let (process, given) = (Paths::resolve(&process).unwrap(), Paths::resolve(&given).unwrap());
+            assert_eq!((process.data_dir, process.config_dir), (given.data_dir, given.config_dir));
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::fmt::friendly::SpanParser;
+use jiff::{SignedDuration, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Milliseconds since the Unix epoch.
@@ -67,19 +69,20 @@ impl<'de> Deserialize<'de> for WallTime {
     }
 }
 
-/// Reads a duration as people type it: `500ms`, `30s`, `5m`, `2h`, `7d`.
+/// Reads a duration as people type it: `500ms`, `30s`, `5m`, `1h30m`, `7d`. A day is 24 hours. Refuses a number without a
+/// unit, a negative duration, anything finer than a millisecond, and weeks, months and years.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let millis: u64 = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(millis).map(Duration::from_millis)
+    let parser = SpanParser::new();
+    let duration = parser.parse_duration(text).or_else(|_| {
+        let span = parser.parse_span(text)?;
+        // Weeks would count as seven of these days; months and years are refused here.
+        span.to_duration(SpanRelativeTo::days_are_24_hours()).map(|duration| match span.get_weeks() {
+            0 => duration,
+            _ => SignedDuration::MIN,
+        })
+    });
+    let duration = duration.ok().filter(|duration| duration.subsec_nanos() % 1_000_000 == 0)?;
+    u64::try_from(duration.as_millis()).ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -89,11 +92,27 @@ mod tests {
     #[test]
     fn durations_are_read_as_people_type_them() {
         let millis = |text| parse_duration(text).map(|d| d.as_millis());
-        for (text, expected) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("0s", 0)] {
+        for (text, expected) in [
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("2h", 7_200_000),
+            ("7d", 604_800_000),
+            ("0s", 0),
+            ("18446744073709551ms", 18_446_744_073_709_551),
+        ] {
             assert_eq!(millis(text), Some(expected), "{text}");
         }
-        for bad in ["", "5", "s", "-1s", "1.5s", "5 m", "99999999999999999999h", "9999999999999999d"] {
+        // Several units, fractions, spaces and long names: forms that the parser knows and people use.
+        for (text, expected) in [("1h30m", 5_400_000), ("1d12h", 129_600_000), ("1.5s", 1_500), ("5 minutes", 300_000)]
+        {
+            assert_eq!(millis(text), Some(expected), "{text}");
+        }
+        for bad in ["", "5", "s", "-1s", "-1d", "1s ago", "1.0005s", "1us", "1w", "1mo", "1y", "PT5S", "5s and more"] {
             assert_eq!(millis(bad), None, "{bad}");
+        }
+        for too_long in ["99999999999999999999h", "9999999999999999d", "18446744073709552s"] {
+            assert_eq!(millis(too_long), None, "{too_long}");
         }
     }
 

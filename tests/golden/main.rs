@@ -18,56 +18,23 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tt_proto::ErrorCode;
+use tt_proto::event::EventType;
+use tt_proto::requests::{Field, METHODS, STREAMS};
 use tt_tests::golden::{Caller, Recorder};
 use tt_tests::{Cast, Home, InProcess, LIMIT, Wire, home};
 use ttd::clock::Clock;
 
-/// Every method, with the parameters it cannot do without.
-const METHODS: &[(&str, &[&str])] = &[
-    ("hello", &["hello"]),
-    ("whoami", &[]),
-    ("daemon_status", &[]),
-    ("daemon_stop", &[]),
-    ("join_path", &["context_path"]),
-    ("leave_room", &["room_id"]),
-    ("kick_member", &["room_id", "target_agent_id"]),
-    ("list_rooms", &[]),
-    ("get_room_state", &["room_id"]),
-    ("resolve_member", &["room_id", "name"]),
-    ("set_room_policy", &["room_id", "policy"]),
-    ("get_room_events", &["room_id"]),
-    ("wait_for_events", &["room_id"]),
-    ("subscribe_events", &["room_id"]),
-    ("unsubscribe_events", &["subscription"]),
-    ("send_message", &["room_id", "body"]),
-    ("list_inbox", &[]),
-    ("take_messages", &["room_id", "surface"]),
-    ("return_messages", &["room_id", "event_seqs"]),
-    ("confirm_messages", &["room_id", "surface", "event_seqs"]),
-    ("wait_for_turn", &["room_id"]),
-    ("heartbeat", &["room_id", "lease_id", "expected_turn_id"]),
-    ("release_stick", &["room_id", "lease_id", "expected_turn_id", "handoff"]),
-    ("pass_stick", &["room_id", "lease_id", "expected_turn_id", "to_agent_id", "handoff"]),
-    ("takeover_stick", &["room_id", "expected_turn_id", "reason"]),
-    ("add_note", &["room_id", "body"]),
-    ("list_notes", &["room_id"]),
-    ("resolve_note", &["room_id", "note_id"]),
-];
-
-const EVENT_TYPES: &[&str] = &[
-    "claim",
-    "release",
-    "pass",
-    "takeover",
-    "close",
-    "kick",
-    "message_sent",
-    "member_joined",
-    "member_left",
-    "note_added",
-    "note_resolved",
-    "reservation_expired",
-];
+/// Every method by name, with the parameters it cannot do without.
+fn methods() -> Vec<(&'static str, Vec<&'static str>)> {
+    let required = |fields: &'static [Field]| -> Vec<&'static str> {
+        fields.iter().filter(|field| field.required).map(|field| field.name).collect()
+    };
+    let methods = METHODS.iter().map(|method| (method.name, required(method.fields)));
+    let streams = STREAMS
+        .iter()
+        .flat_map(|stream| [(stream.subscribe, required(stream.fields)), (stream.unsubscribe, vec!["subscription"])]);
+    methods.chain(streams).collect()
+}
 
 /// Where exchanges that belong to no method are kept.
 const OTHER: &str = "protocol";
@@ -77,11 +44,11 @@ const ABSENT_ID: &str = "0190b0a0-0000-7000-8000-000000000000";
 #[test]
 fn the_wire_is_what_the_golden_files_say() {
     let recorder = Script::new(home!()).run();
-    let all: Vec<&str> = METHODS.iter().map(|(name, _)| *name).collect();
-    let missing: Vec<&str> = all.iter().copied().filter(|name| !recorder.answered_methods().contains(name)).collect();
+    let all = methods().into_iter().map(|(name, _)| name);
+    let missing: Vec<&str> = all.filter(|name| !recorder.answered_methods().contains(name)).collect();
     assert!(missing.is_empty(), "methods without a recorded answer: {missing:?}");
-    let missing: Vec<&str> =
-        EVENT_TYPES.iter().copied().filter(|name| !recorder.event_types().contains(name)).collect();
+    let all = EventType::ALL.iter().map(|event_type| event_type.as_str());
+    let missing: Vec<&str> = all.filter(|name| !recorder.event_types().contains(name)).collect();
     assert!(missing.is_empty(), "event types without a recorded event: {missing:?}");
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
     recorder.check(&dir, ErrorCode::ALL.iter().map(|code| code.as_str()));
@@ -236,8 +203,8 @@ impl Script {
     /// Each method without its parameters, in every way in which they can be left out, or with the wrong kind of value.
     fn missing_parameters(&mut self) {
         let mut caller = self.agent("claude:a");
-        for (method, required) in METHODS {
-            if *method == "daemon_stop" {
+        for (method, required) in methods() {
+            if method == "daemon_stop" {
                 continue;
             }
             let rec = &mut self.recorder;

@@ -12,6 +12,7 @@ pub mod in_process;
 pub mod member;
 pub mod process;
 pub mod run;
+pub mod scene;
 pub mod terminal;
 pub mod wire;
 
@@ -25,6 +26,7 @@ pub use home::Home;
 pub use in_process::{Gate, InProcess};
 pub use member::Member;
 pub use run::{Finished, Lines, Running};
+pub use scene::{Scene, Turn};
 pub use wire::Wire;
 
 /// No event a test waits for takes longer than this, even on a machine that is busy with something else.

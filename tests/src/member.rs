@@ -1,18 +1,27 @@
-//! A member of the one room of a home, over a real socket; and the same member as a caller of `tt`.
+//! A member of a room, over a real socket; and the same member as a caller of `tt`.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
+use jsonrpsee::core::ClientError;
 use jsonrpsee::core::client::Subscription;
-use tt_client::connect::{Client, Settings};
-use tt_proto::event::Event;
+use tokio::task::JoinHandle;
+use tt_client::connect::{Client, Rpc, Settings};
+use tt_proto::event::{Event, EventType};
+use tt_proto::filter::OneOrMany;
 use tt_proto::paths::Environment;
 use tt_proto::requests::{
-    GetRoomEvents, GetRoomState, JoinPath, Method, RoomState, SendMessage, Sent, Stream, TakeMessages, Taken,
+    AddNote, GetRoomEvents, GetRoomState, Heartbeat, HeartbeatAnswer, JoinPath, Joined, Method, NoteAdded, PassStick,
+    ReleaseStick, RoomState, SendMessage, Sent, Stream, TakeMessages, Taken, TakenOver, TakeoverStick, Wait,
+    WaitForEvents, WaitForTurn,
 };
-use tt_proto::{AgentId, Error, RoomId};
+use tt_proto::room::MemberStatus;
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::home::Home;
+use crate::scene::{Turn, code, handoff};
 
 impl Home {
     /// The workspace everybody shares.
@@ -39,6 +48,7 @@ impl Home {
         let env = Environment::of([("HOME", home), ("PATH", path), ("TT_HARNESS_AGENT_ID", agent)]);
         let mut settings = Settings::from_environment(env).unwrap_or_else(|e| panic!("{e}"));
         settings.daemon = Some(self.ttd_path().to_owned());
+        settings.cwd = Some(self.path().to_owned());
         settings
     }
 }
@@ -46,8 +56,9 @@ impl Home {
 /// An agent that joined. What goes wrong fails the test.
 #[derive(Debug)]
 pub struct Member {
-    pub agent_id: AgentId,
-    pub room_id: RoomId,
+    pub id: AgentId,
+    pub room: RoomId,
+    pub joined: Joined,
     pub client: Client,
 }
 
@@ -61,20 +72,28 @@ impl Member {
         Self::join_as(home, home.settings_of(agent)).await
     }
 
+    /// Joins the workspace of a home with other settings than usual.
     pub async fn join_as(home: &Home, settings: Settings) -> Self {
-        let path = home.workspace().display().to_string();
+        Self::connect(settings, &home.workspace().display().to_string()).await
+    }
+
+    /// Joins the room of any path. Shared, so that a wait can go on in a task of its own.
+    pub async fn join_at(settings: Settings, path: &str) -> Arc<Self> {
+        Arc::new(Self::connect(settings, path).await)
+    }
+
+    async fn connect(settings: Settings, path: &str) -> Self {
         let mut client = Client::connect(settings).await.unwrap_or_else(|e| panic!("{e}: {e:?}"));
         let key = fresh_key();
-        let joined = client
-            .call(JoinPath { context_path: path.clone(), idempotency_key: key.clone(), ..Default::default() })
-            .await;
+        let request = JoinPath { context_path: path.to_owned(), idempotency_key: key, ..Default::default() };
+        let joined = client.call(request).await;
         let joined = joined.unwrap_or_else(|e| panic!("{e}: {e:?}"));
-        Self { agent_id: joined.agent_id, room_id: joined.room_id, client }
+        Self { id: joined.agent_id.clone(), room: joined.room_id.clone(), joined, client }
     }
 
     /// Makes a call that is safe to repeat.
     pub async fn try_call<M: Method>(&mut self, request: impl FnOnce(RoomId) -> M) -> Result<M::Answer, Error> {
-        self.client.call_within(crate::LIMIT, request(self.room_id.clone())).await
+        self.client.call_within(crate::LIMIT, request(self.room.clone())).await
     }
 
     pub async fn call<M: Method>(&mut self, request: impl FnOnce(RoomId) -> M) -> M::Answer {
@@ -83,7 +102,7 @@ impl Member {
 
     /// Starts a stream of this room's events.
     pub async fn subscribe<S: Stream>(&mut self, request: impl FnOnce(RoomId) -> S) -> Subscription<S::Item> {
-        let items = self.client.subscribe(request(self.room_id.clone())).await;
+        let items = self.client.subscribe(request(self.room.clone())).await;
         items.unwrap_or_else(|e| panic!("{e}: {e:?}"))
     }
 
@@ -129,13 +148,162 @@ impl Member {
         self.call(call).await
     }
 
-    pub async fn state(&mut self) -> RoomState {
-        self.call(|room_id| GetRoomState { room_id }).await
+    /// How many messages wait in this member's inbox.
+    pub async fn unread(&self) -> usize {
+        let me = self.id.clone();
+        self.state().await.members.iter().find(|m| m.agent_id == me).map_or(0, |m| m.unread)
     }
 
-    /// How many messages wait in this member's inbox.
-    pub async fn unread(&mut self) -> usize {
-        let me = self.agent_id.clone();
-        self.state().await.members.iter().find(|m| m.agent_id == me).map_or(0, |m| m.unread)
+    pub fn rpc(&self) -> &Rpc {
+        self.client.rpc()
+    }
+
+    fn long_wait(&self) -> WaitForTurn {
+        WaitForTurn { room_id: self.room.clone(), max_wait_ms: Some(60_000), ..Default::default() }
+    }
+
+    /// A wait of up to a minute.
+    pub async fn wait(&self) -> Wait {
+        self.rpc().call(self.long_wait()).await.unwrap()
+    }
+
+    /// One try, even when alone.
+    pub async fn try_it(&self) -> Wait {
+        let request =
+            WaitForTurn { room_id: self.room.clone(), max_wait_ms: Some(0), claim: Some(true), ..Default::default() };
+        self.rpc().call(request).await.unwrap()
+    }
+
+    /// Takes an idle room.
+    pub async fn claim(&self) -> Turn {
+        Turn::of(&self.try_it().await)
+    }
+
+    /// Starts a wait, and returns once the daemon has it in its list.
+    ///
+    /// Two waits are started, and the daemon lets a member have one: when either is refused, the other is in its place.
+    pub async fn start_waiting(self: &Arc<Self>) -> JoinHandle<Wait> {
+        let (refused, mut refusals) = tokio::sync::mpsc::channel(1);
+        let [first, second] = [0, 1].map(|number| {
+            let (this, refused) = (self.clone(), refused.clone());
+            tokio::spawn(async move {
+                match this.rpc().call(this.long_wait()).await {
+                    Ok(wait) => wait,
+                    refusal => {
+                        assert_eq!(code(refusal), ErrorCode::DuplicateListener);
+                        refused.send(number).await.unwrap();
+                        std::future::pending().await
+                    }
+                }
+            })
+        });
+        drop(refused);
+        let (refused, waiting) = if refusals.recv().await == Some(0) { (first, second) } else { (second, first) };
+        refused.abort();
+        waiting
+    }
+
+    /// Waits until a member of this room is gone, and returns the room.
+    pub async fn until_gone(&self, agent: &str) -> RoomState {
+        self.until_gone_from(&self.room, agent).await
+    }
+
+    /// Waits until the log of any room says that a member has left, and returns the room, in which it is gone.
+    pub async fn until_gone_from(&self, room: &RoomId, agent: &str) -> RoomState {
+        let left = Some(OneOrMany::One(EventType::MemberLeft.as_str().to_owned()));
+        let wait = self.rpc().call(WaitForEvents {
+            room_id: room.clone(),
+            after_event_seq: Some(0),
+            event_type: left,
+            from_agent_id: Some(AgentId::parse(agent).unwrap()),
+            target_agent_id: Some("any".to_owned()),
+            ..Default::default()
+        });
+        assert!(!wait.await.unwrap().events.is_empty(), "{agent} is still there");
+        let state = self.rpc().call(GetRoomState { room_id: room.clone() }).await.unwrap();
+        let member = state.members.iter().find(|member| member.agent_id.as_str() == agent);
+        assert!(member.is_some_and(|member| member.status == MemberStatus::Gone), "{state:?}");
+        state
+    }
+
+    /// Looks at the room until it is as it should be.
+    pub async fn until(&self, there: impl Fn(&RoomState) -> bool) -> RoomState {
+        loop {
+            let state = self.state().await;
+            if there(&state) {
+                return state;
+            }
+        }
+    }
+
+    pub async fn state(&self) -> RoomState {
+        self.rpc().call(GetRoomState { room_id: self.room.clone() }).await.unwrap()
+    }
+
+    pub async fn release(&self, turn: &Turn, status: &str) {
+        let request = ReleaseStick {
+            room_id: self.room.clone(),
+            lease_id: turn.lease.clone(),
+            expected_turn_id: turn.id,
+            handoff: handoff(status),
+            ..Default::default()
+        };
+        self.rpc().call(request).await.unwrap();
+    }
+
+    pub async fn pass(&self, turn: &Turn, to: &Member, status: &str) {
+        let request = PassStick {
+            room_id: self.room.clone(),
+            lease_id: turn.lease.clone(),
+            expected_turn_id: turn.id,
+            to_agent_id: to.id.clone(),
+            handoff: handoff(status),
+            ..Default::default()
+        };
+        self.rpc().call(request).await.unwrap();
+    }
+
+    /// Takes over, or is refused.
+    pub async fn take_over(&self, turn: i64) -> Result<TakenOver, ErrorCode> {
+        let request = TakeoverStick {
+            room_id: self.room.clone(),
+            expected_turn_id: turn,
+            reason: "stuck".into(),
+            ..Default::default()
+        };
+        match self.rpc().call(request).await {
+            Ok(taken) => Ok(taken),
+            refusal => Err(code(refusal)),
+        }
+    }
+
+    pub async fn beat(&self, turn: &Turn) -> Result<HeartbeatAnswer, ClientError> {
+        let (room_id, lease_id) = (self.room.clone(), turn.lease.clone());
+        self.rpc().call(Heartbeat { room_id, lease_id, expected_turn_id: turn.id }).await
+    }
+
+    pub async fn note(&self, body: &str) -> Result<NoteAdded, ClientError> {
+        self.rpc().call(AddNote { room_id: self.room.clone(), body: body.to_owned(), ..Default::default() }).await
+    }
+
+    /// The whole log, as far as one page holds it.
+    pub async fn events(&self) -> Vec<Event> {
+        let all = self.rpc().call(GetRoomEvents {
+            room_id: self.room.clone(),
+            limit: Some(1000),
+            target_agent_id: Some("any".into()),
+            ..Default::default()
+        });
+        all.await.unwrap().events
+    }
+
+    /// What happened, each as `type reason`.
+    pub async fn history(&self) -> Vec<String> {
+        let shown = |e: &Event| format!("{} {}", e.event_type.as_str(), e.reason.as_deref().unwrap_or("-"));
+        self.events().await.iter().map(shown).collect()
+    }
+
+    pub async fn count(&self, event_type: EventType) -> usize {
+        self.events().await.iter().filter(|e| e.event_type == event_type).count()
     }
 }

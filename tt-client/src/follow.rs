@@ -10,7 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::Failure;
-use crate::output::{Output, Style};
+use crate::output::Output;
+use crate::text::Style;
 
 /// The signals that end a stream in order.
 pub(crate) struct Signals {

@@ -1,5 +1,5 @@
-//! `tt`: a short-lived thin client. It knows how to reach the daemon, how to ask, and how to show the answer; every rule
-//! is the daemon's.
+//! `tt`, a short-lived thin client. It connects to the daemon, sends requests and shows the responses; every rule is in the
+//! daemon.
 
 mod command;
 pub mod connect;
@@ -8,14 +8,13 @@ mod handoff;
 mod hook;
 mod inbox;
 mod install;
-mod later;
-mod layout;
+mod lazy_args;
 mod mcp;
-mod nearby;
 pub mod output;
-mod render;
 mod runtime;
 mod signals;
+mod suggest;
+pub mod text;
 mod workspace;
 
 use std::ffi::OsString;
@@ -24,16 +23,16 @@ use std::pin::Pin;
 use clap::error::ErrorKind;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 use connect::{Client, Settings, Transport};
-use later::Later;
+use lazy_args::LazyArgs;
 use output::{Format, Output};
 use tt_proto::paths::Environment;
 use tt_proto::requests::Method;
 use tt_proto::{Error, ErrorCode};
 
-/// Where the help lists what every command takes, apart from what is the command's own.
-const EVERYWHERE: &str = "Options of every command";
+/// The heading in the help for the options that every command accepts.
+const GLOBAL_OPTIONS: &str = "Options of every command";
 
-// The command line. A description here would take the place of the one below.
+// The command line. A doc comment here would replace the program's description below.
 #[derive(Debug, Parser)]
 #[command(name = "tt")]
 struct Cli {
@@ -48,21 +47,21 @@ struct Cli {
 #[command(version, arg_required_else_help = true, max_term_width = 100, after_help = "Example:\n  tt demo")]
 struct Options {
     /// Answer in JSON, one object on one line (the default for an agent)
-    #[arg(long, global = true, conflicts_with = "text", help_heading = EVERYWHERE)]
+    #[arg(long, global = true, conflicts_with = "text", help_heading = GLOBAL_OPTIONS)]
     json: bool,
     /// Answer in text (the default for a person)
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     text: bool,
-    /// Do not start the daemon when there is none
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    /// Do not start the daemon if it is not running
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     no_autostart: bool,
-    /// A harness runs this as a hook: standard input tells which session it is
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    /// Run as a hook of a harness, which names its session on standard input
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     hook: bool,
 }
 
-// Grouped, so that for one command its neighbours are described and not all there are. The groups do not show. A description
-// of one would take the place of the program's.
+// Grouped, so that only the commands of one group are described to the parser. The groups do not show in the help. A doc
+// comment on a group would replace the program's description.
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
@@ -77,100 +76,100 @@ enum Command {
     Setup(Setup),
 }
 
-// The room and who is in it.
+// The room and its members.
 #[derive(Debug, Subcommand)]
 enum Room {
-    /// Become a member of this workspace's room
-    Join(Later<command::join::Args>),
-    /// Stop being a member
-    Leave(Later<command::leave::Args>),
-    /// Show the rooms there are
-    List(Later<command::list::Args>),
-    /// Show who holds the stick, who waits, and what was handed over
-    State(Later<command::state::Args>),
+    /// Join this workspace's room
+    Join(LazyArgs<command::join::Args>),
+    /// Leave the room
+    Leave(LazyArgs<command::leave::Args>),
+    /// List the rooms
+    List(LazyArgs<command::list::Args>),
+    /// Show who holds the stick, who is waiting, and the current handoff
+    State(LazyArgs<command::state::Args>),
 }
 
 // Whose turn it is.
 #[derive(Debug, Subcommand)]
 enum Turn {
     /// Wait for your turn
-    Wait(Later<command::wait::Args>),
+    Wait(LazyArgs<command::wait::Args>),
     /// Take the stick if it is free, without waiting
-    Try(Later<command::wait::TryArgs>),
-    /// Give the stick back, with a handoff for whoever comes next
-    Release(Later<command::release::Args>),
+    Try(LazyArgs<command::wait::TryArgs>),
+    /// Release the stick, with a handoff for the next holder
+    Release(LazyArgs<command::release::Args>),
     /// Give the stick to a member, with a handoff
     #[command(alias = "assign")]
-    Pass(Later<command::release::PassArgs>),
-    /// Take the stick from someone who no longer answers
+    Pass(LazyArgs<command::release::PassArgs>),
+    /// Take the stick over from a member that no longer responds
     #[command(alias = "takeover")]
-    Take(Later<command::take::Args>),
-    /// Say that you are still at work with the stick
-    Heartbeat(Later<command::heartbeat::Args>),
-    /// Remove a member that is gone
-    Kick(Later<command::kick::Args>),
+    Take(LazyArgs<command::take::Args>),
+    /// Renew your lease while you work with the stick
+    Heartbeat(LazyArgs<command::heartbeat::Args>),
+    /// Remove a member
+    Kick(LazyArgs<command::kick::Args>),
 }
 
-// What is said and what happened.
+// Messages, notes and events.
 #[derive(Debug, Subcommand)]
 enum Talk {
-    /// Talk to another member, or to everyone, in the middle of anyone's turn
+    /// Send and receive messages, at any time and without the stick
     #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
-    Msg(Later<command::msg::Args>),
-    /// Leave, list and resolve remarks
+    Msg(LazyArgs<command::msg::Args>),
+    /// Add, list and resolve notes
     #[command(subcommand, after_help = "Example:\n  tt notes list")]
-    Notes(Later<command::notes::Args>),
-    /// Show what happened in the room
-    Events(Later<command::events::Args>),
+    Notes(LazyArgs<command::notes::Args>),
+    /// Show the events of the room
+    Events(LazyArgs<command::events::Args>),
 }
 
-// Who I am here, and how the stick stands for me.
+// The caller, and its view of the stick.
 #[derive(Debug, Subcommand)]
 enum Look {
-    /// Show in a word how the stick stands; with --prompt, for a shell prompt
-    Status(Later<command::status::Args>),
+    /// Show the state of the stick in one word; with --prompt, for a shell prompt
+    Status(LazyArgs<command::status::Args>),
     /// Show the stick in your shell prompt
     #[command(subcommand, after_help = "Example:\n  tt prompt install bash")]
-    Prompt(Later<command::prompt::Args>),
-    /// Show who the daemon takes you for
-    Whoami(Later<command::whoami::Args>),
+    Prompt(LazyArgs<command::prompt::Args>),
+    /// Show which agent the daemon recognises you as
+    Whoami(LazyArgs<command::whoami::Args>),
 }
 
-// The daemon, and the programs around it.
+// The daemon, and the programs that use it.
 #[derive(Debug, Subcommand)]
 enum Setup {
-    /// Serve an agent's harness over MCP, on standard input and output
-    #[command(after_help = "A harness starts it; to try it by hand:\n\nExample:\n  tt mcp")]
+    /// Serve an agent over MCP, on standard input and output
+    #[command(after_help = "A harness starts this. To try it by hand:\n\nExample:\n  tt mcp")]
     Mcp,
-    /// Start, stop and look at the daemon
+    /// Start, stop and inspect the daemon
     #[command(subcommand, after_help = "Example:\n  tt daemon status")]
-    Daemon(Later<command::daemon::Args>),
+    Daemon(LazyArgs<command::daemon::Args>),
     #[command(about = command::install::about())]
     Install(command::install::Args),
-    /// Remove what `tt install` added
+    /// Uninstall the skill and the MCP server
     #[command(after_help = "Example:\n  tt uninstall --all --print")]
     Uninstall(command::install::Args),
-    /// Let systemd or launchd run the daemon
+    /// Run the daemon as a systemd or launchd service
     #[command(subcommand, after_help = "Example:\n  tt service install")]
-    Service(Later<command::service::Args>),
-    /// Check what breaks in practice, and say how to mend it
-    Doctor(Later<command::doctor::Args>),
-    /// Print completions for your shell
-    Completions(Later<command::completions::Args>),
-    /// See what this does: a short session against a real daemon in a scratch directory
-    Demo(Later<command::demo::Args>),
+    Service(LazyArgs<command::service::Args>),
+    /// Check the installation and suggest fixes
+    Doctor(LazyArgs<command::doctor::Args>),
+    /// Print shell completions
+    Completions(LazyArgs<command::completions::Args>),
+    /// Watch a short session against a real daemon in a temporary directory
+    Demo(LazyArgs<command::demo::Args>),
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The daemon said no, with a code.
+    /// The daemon refused the request.
     Refused(Error),
     /// No daemon could be reached or started.
     NoDaemon(Error),
-    /// Something on this side went wrong.
+    /// Something failed in the client.
     Other(Error),
-    /// Standard output is gone, or takes no more.
+    /// Standard output could not be written.
     Output(std::io::Error),
 }
 
@@ -189,21 +188,21 @@ impl From<Error> for Failure {
     }
 }
 
-/// What every command starts from.
+/// The settings that every command starts from.
 pub(crate) struct Context {
     pub settings: Settings,
     format: Option<Format>,
-    /// A harness runs us as a hook, and reads what we say as a hook's answer.
+    /// Whether a harness runs this process as a hook, and reads its output as a hook's response.
     pub hook: bool,
 }
 
 impl Context {
-    /// Reaches the daemon and settles how to answer the caller it recognised.
+    /// Connects to the daemon, and chooses the output format by the caller that it recognised.
     pub(crate) async fn connect(&self) -> Result<(Client, Output), Failure> {
         self.connect_at(None, Transport::Http).await
     }
 
-    /// Reaches the daemon and asks which room a path belongs to.
+    /// Connects with a path whose room the daemon looks up, over the given kind of connection.
     pub(crate) async fn connect_at(
         &self,
         context_path: Option<String>,
@@ -215,7 +214,7 @@ impl Context {
         Ok((client, output))
     }
 
-    /// Reaches the daemon, asks which room a path belongs to, and makes a first call in the same request.
+    /// Connects with a path and makes a first call in the same request.
     pub(crate) async fn connect_and_call<M: Method>(
         &self,
         context_path: String,
@@ -233,7 +232,7 @@ impl Context {
         Output::new(self.format.unwrap_or(by_identity), &self.settings.env)
     }
 
-    /// How to answer when no daemon has said who is calling.
+    /// The output for a command that has not asked the daemon who is calling.
     pub(crate) fn output(&self) -> Output {
         let by_signals = if signals::suggest_agent(&self.settings.signals) { Format::Json } else { Format::Text };
         Output::new(self.format.unwrap_or(by_signals), &self.settings.env)
@@ -247,15 +246,14 @@ fn unreached(error: Error) -> Failure {
     }
 }
 
-/// The command line as a whole, every command described, for completions and manual pages.
+/// The complete command line, for completions and manual pages.
 pub fn command_line() -> clap::Command {
     let mut whole = Cli::command();
     whole.build();
     whole
 }
 
-/// Reads the command line. Where nothing but our own flags stands before a command, that command is the only one the parser
-/// is told of: whatever holds for every command would be written down for each.
+/// Parses the command line. If only global flags come before the command, it is the only command described to the parser.
 fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
     let flag = |word: &&OsString| ["--json", "--text", "--no-autostart", "--hook"].iter().any(|flag| *word == flag);
     let command = words.iter().skip(1).find(|word| !flag(word)).and_then(|word| word.to_str());
@@ -268,13 +266,10 @@ fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
         None => Cli::command(),
     };
     let mut matches = line.try_get_matches_from_mut(words)?;
-    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut line));
-    // Left for the end of the process: to take them apart takes half as long as it took to put them together.
-    std::mem::forget((line, matches, group));
-    cli
+    Cli::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut line))
 }
 
-/// A command of this name with those of its group. None for one of another name, an alias too.
+/// The group of commands that has one of this name. None for an unknown name or an alias.
 fn group_of(command: &str) -> Option<clap::Command> {
     fn described<G: Subcommand>(command: &str) -> Option<clap::Command> {
         G::has_subcommand(command).then(|| G::augment_subcommands(clap::Command::new("tt")))
@@ -315,7 +310,7 @@ pub fn main() -> u8 {
             runtime::in_a_runtime().await;
         }
         match run(&context, command).await {
-            Err(Failure::Refused(e)) => Err(Failure::Refused(Box::pin(nearby::suggest(&context, e)).await)),
+            Err(Failure::Refused(e)) => Err(Failure::Refused(Box::pin(suggest::with_suggestions(&context, e)).await)),
             done => done,
         }
     });
@@ -327,60 +322,62 @@ pub fn main() -> u8 {
 }
 
 impl Command {
-    /// Whether it begins with `Workspace::find_and_call`, and so may be over before it needs a runtime.
+    /// Whether it begins with `Workspace::find_and_call`, and so may finish before it needs a runtime.
     fn goes_straight(&self) -> bool {
         match self {
             Self::Room(command) => matches!(command, Room::State(_)),
             Self::Turn(Turn::Release(_) | Turn::Pass(_) | Turn::Take(_) | Turn::Heartbeat(_)) => true,
-            Self::Talk(command) => matches!(command, Talk::Msg(Later(command::msg::Args::Send(_))) | Talk::Notes(_)),
+            Self::Talk(command) => matches!(command, Talk::Msg(LazyArgs(command::msg::Args::Send(_))) | Talk::Notes(_)),
             Self::Look(command) => matches!(command, Look::Status(_)),
             Self::Turn(_) | Self::Setup(_) => false,
         }
     }
 }
 
-/// Boxed, so that a command takes up its own room and not that of the largest.
+/// Runs a command. The future is boxed, so that it has its own size and not that of the largest one.
 fn run(context: &Context, command: Command) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> {
     match command {
         Command::Room(command) => match command {
-            Room::Join(Later(args)) => Box::pin(command::join::run(context, args)),
-            Room::Leave(Later(args)) => Box::pin(command::leave::run(context, args)),
-            Room::List(Later(args)) => Box::pin(command::list::run(context, args)),
-            Room::State(Later(args)) => Box::pin(command::state::run(context, args)),
+            Room::Join(LazyArgs(args)) => Box::pin(command::join::run(context, args)),
+            Room::Leave(LazyArgs(args)) => Box::pin(command::leave::run(context, args)),
+            Room::List(LazyArgs(args)) => Box::pin(command::list::run(context, args)),
+            Room::State(LazyArgs(args)) => Box::pin(command::state::run(context, args)),
         },
         Command::Turn(command) => match command {
-            Turn::Wait(Later(args)) => Box::pin(command::wait::run(context, args)),
-            Turn::Try(Later(args)) => Box::pin(command::wait::run_try(context, args)),
-            Turn::Release(Later(args)) => Box::pin(command::release::run(context, args)),
-            Turn::Pass(Later(args)) => Box::pin(command::release::run_pass(context, args)),
-            Turn::Take(Later(args)) => Box::pin(command::take::run(context, args)),
-            Turn::Heartbeat(Later(args)) => Box::pin(command::heartbeat::run(context, args)),
-            Turn::Kick(Later(args)) => Box::pin(command::kick::run(context, args)),
+            Turn::Wait(LazyArgs(args)) => Box::pin(command::wait::run(context, args)),
+            Turn::Try(LazyArgs(args)) => Box::pin(command::wait::run_try(context, args)),
+            Turn::Release(LazyArgs(args)) => Box::pin(command::release::run(context, args)),
+            Turn::Pass(LazyArgs(args)) => Box::pin(command::release::run_pass(context, args)),
+            Turn::Take(LazyArgs(args)) => Box::pin(command::take::run(context, args)),
+            Turn::Heartbeat(LazyArgs(args)) => Box::pin(command::heartbeat::run(context, args)),
+            Turn::Kick(LazyArgs(args)) => Box::pin(command::kick::run(context, args)),
         },
         Command::Talk(command) => match command {
-            Talk::Msg(Later(args)) => Box::pin(command::msg::run(context, args)),
-            Talk::Notes(Later(args)) => Box::pin(command::notes::run(context, args)),
-            Talk::Events(Later(args)) => Box::pin(command::events::run(context, args)),
+            Talk::Msg(LazyArgs(args)) => Box::pin(command::msg::run(context, args)),
+            Talk::Notes(LazyArgs(args)) => Box::pin(command::notes::run(context, args)),
+            Talk::Events(LazyArgs(args)) => Box::pin(command::events::run(context, args)),
         },
         Command::Look(command) => match command {
-            Look::Status(Later(args)) => Box::pin(command::status::run(context, args)),
-            Look::Prompt(Later(args)) => Box::pin(std::future::ready(command::prompt::run(context, args))),
-            Look::Whoami(Later(args)) => Box::pin(command::whoami::run(context, args)),
+            Look::Status(LazyArgs(args)) => Box::pin(command::status::run(context, args)),
+            Look::Prompt(LazyArgs(args)) => Box::pin(std::future::ready(command::prompt::run(context, args))),
+            Look::Whoami(LazyArgs(args)) => Box::pin(command::whoami::run(context, args)),
         },
         Command::Setup(command) => match command {
             Setup::Mcp => Box::pin(mcp::run(context)),
-            Setup::Daemon(Later(args)) => Box::pin(command::daemon::run(context, args)),
+            Setup::Daemon(LazyArgs(args)) => Box::pin(command::daemon::run(context, args)),
             Setup::Install(args) => Box::pin(std::future::ready(command::install::run(context, args, true))),
             Setup::Uninstall(args) => Box::pin(std::future::ready(command::install::run(context, args, false))),
-            Setup::Service(Later(args)) => Box::pin(command::service::run(context, args)),
-            Setup::Doctor(Later(args)) => Box::pin(command::doctor::run(context, args)),
-            Setup::Completions(Later(args)) => Box::pin(std::future::ready(command::completions::run(context, args))),
-            Setup::Demo(Later(args)) => Box::pin(command::demo::run(context, args)),
+            Setup::Service(LazyArgs(args)) => Box::pin(command::service::run(context, args)),
+            Setup::Doctor(LazyArgs(args)) => Box::pin(command::doctor::run(context, args)),
+            Setup::Completions(LazyArgs(args)) => {
+                Box::pin(std::future::ready(command::completions::run(context, args)))
+            }
+            Setup::Demo(LazyArgs(args)) => Box::pin(command::demo::run(context, args)),
         },
     }
 }
 
-/// Wrong usage, and the two things that only look like it: help and the version.
+/// Prints a usage error, the help or the version, and returns the exit code.
 fn usage(error: &clap::Error, env: Environment) -> u8 {
     let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
     let agent = signals.is_ok_and(|signals| signals::suggest_agent(&signals));
@@ -389,24 +386,24 @@ fn usage(error: &clap::Error, env: Environment) -> u8 {
     if !error.use_stderr() || !json {
         error.exit();
     }
-    output::complain(Format::Json, &misused(error), &env);
+    output::write_error(Format::Json, &misused(error), &env);
     2
 }
 
-/// What clap has to say, in one message and one hint.
+/// A usage error of clap as one message and one hint.
 fn misused(error: &clap::Error) -> Error {
     let text = error.to_string();
     let lines = |from: &str| {
         let below = text.split_once(from).map_or("", |(_, below)| below);
         below.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>()
     };
-    // For want of a command it shows the whole help, which has no word on what is wrong.
+    // Without a command clap shows the whole help, which does not name the error.
     let bare =
         matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand);
     let message = if bare {
         "a command is missing".to_owned()
     } else {
-        // What is wrong, and below it the values there are or the arguments that are missing.
+        // The error, and below it the possible values or the missing arguments.
         let said = lines("error: ");
         let (first, details) = said.split_first().map_or(("", &[][..]), |(first, details)| (*first, details));
         format!("{first} {}", details.join(", ")).trim_end().to_owned()
@@ -425,9 +422,10 @@ fn misused(error: &clap::Error) -> Error {
     if hint.is_empty() { refusal } else { refusal.hint(hint.join("; ")) }
 }
 
-/// A duration as people type it.
+/// Parses a duration argument.
 fn duration(text: &str) -> Result<std::time::Duration, String> {
-    tt_proto::time::parse_duration(text).ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s".to_owned())
+    tt_proto::time::parse_duration(text)
+        .ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s or 1h30m".to_owned())
 }
 
 fn fail(format: Format, failure: &Failure, env: &Environment) -> u8 {
@@ -435,16 +433,16 @@ fn fail(format: Format, failure: &Failure, env: &Environment) -> u8 {
         Failure::Refused(e) => (e, 3),
         Failure::NoDaemon(e) => (e, 4),
         Failure::Other(e) => (e, 1),
-        // The reader went away, as `head` does: there is nothing to complain about.
+        // The reader closed its end, as `head` does. That is no error.
         Failure::Output(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return 0,
         Failure::Output(e) => {
             let error = Error::new(ErrorCode::StorageUnavailable, format!("the answer cannot be written: {e}"))
                 .hint("what was asked may be done all the same; look with tt state, and write to where there is room");
-            output::complain(format, &error, env);
+            output::write_error(format, &error, env);
             return 1;
         }
     };
-    output::complain(format, error, env);
+    output::write_error(format, error, env);
     code
 }
 

@@ -22,8 +22,8 @@ pub(crate) fn run<T>(program: impl Future<Output = T>) -> std::io::Result<T> {
         .max_io_events_per_tick(EVENTS)
         .build_local(LocalOptions::default())?;
     let done = runtime.block_on(program);
-    // The process ends now and takes everything with it; a thread may still be waiting for a lock, and nobody waits for that.
-    std::mem::forget(runtime);
+    // The process ends now. A blocking thread may still wait for a lock, and is not waited for.
+    runtime.shutdown_background();
     Ok(done)
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use tt_proto::escape::escape_text;
 use tt_proto::filter::OneOrMany;
 use tt_proto::requests::{
     GetRoomEvents, GetRoomState, JoinPath, Joined, Method, ResolveMember, ResolvedMember, RoomState,
@@ -13,9 +14,9 @@ use tt_proto::room::nobody_joined;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::connect::{Client, DEADLINE, Transport};
-use crate::output::{Format, Output, harmless};
-use crate::render::Names;
-use crate::{Context, Failure, render};
+use crate::output::{Format, Output};
+use crate::text::names::{self, Names};
+use crate::{Context, Failure};
 
 // Which workspace a command is about. As a doc comment this would be taken for what the command does.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -149,7 +150,7 @@ impl Workspace {
 
     fn say_joined(&self, joined: &Joined) {
         if self.output.format == Format::Text {
-            let line = format!("joined {} as {}", harmless(&joined.canonical_path), render::id(&joined.agent_id));
+            let line = format!("joined {} as {}", escape_text(&joined.canonical_path), names::id(&joined.agent_id));
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! `tt completions`: what the shell needs to complete `tt`.
+//! `tt completions`: prints the completion script for a shell.
 
 use clap_complete::Shell;
 

@@ -1,34 +1,35 @@
-//! `tt daemon start|stop|restart|status|logs`.
+//! `tt daemon start|stop|restart|status|logs`: start, stop and inspect the daemon.
 
 use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tt_proto::escape::escape_text;
 use tt_proto::requests::{DaemonStatus, DaemonStatusAnswer};
 use tt_proto::{Error, ErrorCode};
 
 use crate::connect::{Client, LockState, Settings, Started, lock_state, start, stop};
-use crate::output::{Style, harmless};
-use crate::{Context, Failure, render};
+use crate::text::{Style, render};
+use crate::{Context, Failure};
 
-/// A daemon that takes longer than this to say hello is stuck, and stopping it must not get stuck with it.
-const STUCK: Duration = Duration::from_secs(2);
+/// How long to wait for the handshake of a daemon that is to be stopped. A daemon that takes longer is stuck.
+const STOP_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
-    /// Start it; every other command does so by itself
+    /// Start the daemon; every other command does so when necessary
     #[command(after_help = "Example:\n  tt daemon start")]
     Start,
-    /// Stop it, letting what is under way finish
+    /// Stop the daemon after it has finished its current calls
     #[command(after_help = "Example:\n  tt daemon stop")]
     Stop,
-    /// Stop it, even when it is stuck, and start it again
+    /// Stop the daemon, even if it is stuck, and start it again
     #[command(after_help = "Example:\n  tt daemon restart")]
     Restart,
-    /// Show whether it runs, since when, and where its files are
+    /// Show whether the daemon is running, since when, and where its files are
     #[command(after_help = "Example:\n  tt daemon status --json")]
     Status,
-    /// Show the end of its log
+    /// Show the end of the daemon's log
     #[command(after_help = "Example:\n  tt daemon logs -n 20")]
     Logs {
         /// How many lines
@@ -61,9 +62,9 @@ async fn started(context: &Context) -> Result<(), Failure> {
     Ok(output.answer(&status, |status, style| format!("ttd {what}: {}", describe(status, style)))?)
 }
 
-/// Ends the daemon. False when there was none.
+/// Stops the daemon. Returns false if there was none.
 async fn end(context: &Context) -> Result<bool, Failure> {
-    let settings = Settings { autostart: false, deadline: STUCK, ..context.settings.clone() };
+    let settings = Settings { autostart: false, deadline: STOP_HANDSHAKE_TIMEOUT, ..context.settings.clone() };
     let client = Client::connect(settings.clone()).await.ok();
     stop(&settings, client.as_ref().map(Client::rpc)).await.map_err(Failure::NoDaemon)
 }
@@ -99,9 +100,9 @@ fn describe(status: &DaemonStatusAnswer, style: &Style) -> String {
     let row = |name: &str, value: &str| format!("\n  {} {value}", style.dim(&format!("{name:<9}")));
     let mut text = format!("version {}, pid {}", status.version, status.pid);
     text.push_str(&row("started", &render::ago(status.started_at, render::now())));
-    text.push_str(&row("data", &harmless(&status.data_dir)));
-    text.push_str(&row("socket", &harmless(&status.socket)));
-    text.push_str(&row("log", &harmless(&status.log)));
+    text.push_str(&row("data", &escape_text(&status.data_dir)));
+    text.push_str(&row("socket", &escape_text(&status.socket)));
+    text.push_str(&row("log", &escape_text(&status.log)));
     if status.supervised {
         text.push_str(&row("run by", "a supervisor (systemd, launchd or a terminal)"));
     }
@@ -120,7 +121,7 @@ fn logs(settings: &Settings, lines: usize) -> Result<(), Failure> {
     let all: Vec<&str> = log.lines().collect();
     let mut out = std::io::stdout().lock();
     for line in &all[all.len().saturating_sub(lines)..] {
-        writeln!(out, "{}", harmless(line))?;
+        writeln!(out, "{}", escape_text(line))?;
     }
     Ok(())
 }

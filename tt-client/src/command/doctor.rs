@@ -1,9 +1,10 @@
-//! `tt doctor`: what breaks in practice, and the remedy for each.
+//! `tt doctor`: checks the installation and suggests a fix for each problem.
 
 use std::path::Path;
 
 use serde::Serialize;
 use tt_harness::Harness;
+use tt_proto::escape::escape_text;
 use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::is_private_dir;
 use tt_proto::requests::DaemonStatus;
@@ -11,7 +12,7 @@ use tt_proto::{Error, ErrorCode, VERSION};
 
 use crate::connect::{Client, LockState, Settings, daemon_program, lock_state};
 use crate::install::{Places, Setup};
-use crate::output::{Style, harmless};
+use crate::text::Style;
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -71,7 +72,7 @@ pub(crate) async fn run(context: &Context, _: Args) -> Result<(), Failure> {
         1 => "one check failed".to_owned(),
         several => format!("{several} checks failed"),
     };
-    let error = Error::new(*code, message).hint("follow the remedies above, from the top");
+    let error = Error::new(*code, message).hint("apply the fixes above, from the top");
     Err(if *code == ErrorCode::DaemonUnreachable { Failure::NoDaemon(error) } else { Failure::Other(error) })
 }
 
@@ -82,7 +83,7 @@ fn programs(settings: &Settings) -> Check {
     }
 }
 
-/// Agents and prompts call `tt` by its name.
+/// Agents and prompts call `tt` by name, so it has to be on the PATH.
 fn path(settings: &Settings) -> Check {
     let own = std::env::current_exe().and_then(|exe| exe.canonicalize()).unwrap_or_default();
     let dir = own.parent().unwrap_or(Path::new("/")).display();
@@ -136,7 +137,7 @@ fn setup(places: &Places, harness: &'static Harness) -> Option<Check> {
 
 fn directory(settings: &Settings) -> Check {
     let dir = &settings.paths.data_dir;
-    // The socket may have to live elsewhere, where addresses are shorter.
+    // A data directory with a long path has its socket elsewhere.
     let beside = settings.paths.socket.parent().filter(|beside| beside != dir);
     if let Some(Err(e)) = beside.map(is_private_dir) {
         return Check::failed("directory", &e);
@@ -164,12 +165,12 @@ fn disk(settings: &Settings) -> Check {
     }
 }
 
-/// Files a daemon that was killed leaves behind. They are cleaned up by the next one and only worth a word.
+/// Files that a killed daemon left behind. The next daemon removes them.
 fn leftovers(settings: &Settings) -> Check {
     let socket = &settings.paths.socket;
     match (lock_state(settings), socket.exists()) {
         (LockState::Free, true) => {
-            Check::ok("leftovers", "a socket without a daemon; the next daemon clears it away".to_owned())
+            Check::ok("leftovers", "a socket without a daemon; the next daemon removes it".to_owned())
         }
         (LockState::Held { .. }, false) => Check::warning(
             "leftovers",
@@ -204,8 +205,8 @@ async fn daemon(settings: &Settings) -> Vec<Check> {
     let identity = match (&who.anchor, who.is_person()) {
         (None, false) => Check::warning(
             "identity",
-            format!("{}, with no process to watch: that it is gone shows only when its time is up", who.agent_id),
-            "run tt from within the harness; `tt whoami --explain` says what was looked for",
+            format!("{}, with no process to watch: its end is noticed only after a time-out", who.agent_id),
+            "run tt from within the harness; `tt whoami --explain` shows what was looked for",
         ),
         _ => Check::ok("identity", who.agent_id.to_string()),
     };
@@ -221,8 +222,9 @@ fn text(report: &Report, style: &Style) -> String {
                 style.warn(if check.status == Verdict::Failed { "failed " } else { "warning" })
             }
         };
-        let found = style.row(&format!("{mark}  {:<width$}  ", check.name), &harmless(&check.finding));
-        let remedy = check.remedy.as_ref().map(|r| style.row(&format!("{}→ ", " ".repeat(width + 11)), &harmless(r)));
+        let found = style.row(&format!("{mark}  {:<width$}  ", check.name), &escape_text(&check.finding));
+        let remedy =
+            check.remedy.as_ref().map(|r| style.row(&format!("{}→ ", " ".repeat(width + 11)), &escape_text(r)));
         found + &remedy.unwrap_or_default()
     };
     report.checks.iter().map(line).collect()

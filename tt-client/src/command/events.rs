@@ -10,10 +10,9 @@ use tt_proto::requests::{EventPage, GetRoomEvents, SubscribeEvents, WaitForEvent
 
 use crate::connect::DEADLINE;
 use crate::follow::{Signals, Wrote, reader_gone, say_cursor, write};
-use crate::output::Style;
-use crate::render::Names;
+use crate::text::{Style, names::Names, render};
 use crate::workspace::{PathArg, Workspace};
-use crate::{Context, Failure, duration, render};
+use crate::{Context, Failure, duration};
 
 /// One call waits at most this long; the loop goes on for as long as it should.
 const ONE_WAIT: Duration = Duration::from_secs(100);

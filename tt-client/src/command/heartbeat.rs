@@ -4,8 +4,9 @@ use tt_proto::ErrorCode;
 use tt_proto::requests::Heartbeat;
 
 use super::release::held;
+use crate::text::render;
 use crate::workspace::{PathArg, Workspace};
-use crate::{Context, Failure, render};
+use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tt heartbeat")]

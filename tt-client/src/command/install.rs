@@ -1,30 +1,31 @@
-//! `tt install` and `tt uninstall`: the skill and the MCP entry of each harness.
+//! `tt install` and `tt uninstall`: add and remove the skill and the MCP entry of each harness.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use tt_harness::Harness;
+use tt_proto::escape::escape_text;
 
 use crate::install::{Action, Change, Places};
-use crate::output::{Style, harmless};
+use crate::text::Style;
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  tt install --all --print\n  tt install claude codex")]
 pub(crate) struct Args {
-    /// The harnesses
+    /// The harnesses to change
     #[arg(value_parser = harness_parser(), required_unless_present = "all")]
     harness: Vec<&'static Harness>,
-    /// All that are on this machine
+    /// Every harness on this machine
     #[arg(long, conflicts_with = "harness")]
     all: bool,
-    /// Show the exact change and make none
+    /// Show the exact changes without making them
     #[arg(long)]
     print: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Changes {
-    /// Whether they were made, or only shown.
+    /// Whether the changes were made or only shown.
     applied: bool,
     changes: Vec<Change>,
 }
@@ -46,7 +47,7 @@ pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(),
     let places = Places::of(&context.settings.env)?;
     let named = |harness: &&Harness| args.all || args.harness.contains(harness);
     let harnesses: Vec<&Harness> = tt_harness::ALL.iter().copied().filter(named).collect();
-    // All of it is looked at first: a file that cannot be read stops us before anything has changed.
+    // All changes are planned first, so that a file that cannot be read stops the command before anything has changed.
     let changes = if installing { places.install(&harnesses) } else { places.uninstall(&harnesses) }?;
     if !args.print {
         changes.iter().try_for_each(Change::apply)?;
@@ -61,17 +62,17 @@ fn text(answer: &Changes, style: &Style) -> String {
             Action::Create => "create",
             Action::Change => "change",
             Action::Remove => "remove",
-            Action::Unchanged => "as it should be",
+            Action::Unchanged => "up to date",
             Action::Kept => "not what this version installed, kept",
             Action::Skipped => "not installed, skipped",
         };
-        // A whole new file is not worth a screenful, except to whoever asked for it.
+        // Shown only with --print: a diff of a new file fills a screen.
         let diff: String = if answer.applied {
             String::new()
         } else {
-            change.diff.lines().map(|l| format!("    {}\n", harmless(l))).collect()
+            change.diff.lines().map(|l| format!("    {}\n", escape_text(l))).collect()
         };
-        format!("{}: {what}\n{}", style.bold(&harmless(&change.path)), style.dim(&diff))
+        format!("{}: {what}\n{}", style.bold(&escape_text(&change.path)), style.dim(&diff))
     };
     answer.changes.iter().map(line).collect()
 }

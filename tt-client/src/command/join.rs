@@ -1,10 +1,11 @@
 //! `tt join`: become a member of the workspace's room.
 
-use crate::output::{Style, harmless};
-use crate::render;
+use tt_proto::escape::escape_text;
+use tt_proto::requests::Joined;
+
+use crate::text::{Style, names};
 use crate::workspace::{PathArg, join};
 use crate::{Context, Failure};
-use tt_proto::requests::Joined;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tt join --name reviewer")]
@@ -30,17 +31,17 @@ fn text(joined: &Joined, style: &Style) -> String {
     let how = if joined.joined_existing_room { "joined" } else { "opened" };
     let mut text = format!(
         "{how} {} as {}\n",
-        style.bold(&harmless(&joined.canonical_path)),
-        style.bold(&render::id(&joined.agent_id))
+        style.bold(&escape_text(&joined.canonical_path)),
+        style.bold(&names::id(&joined.agent_id))
     );
     if let Some(warning) = &joined.warning {
-        text.push_str(&style.warn(&format!("  note: {}\n", harmless(warning))));
+        text.push_str(&style.warn(&format!("  note: {}\n", escape_text(warning))));
     }
     let others: Vec<String> = joined
         .members
         .iter()
         .filter(|m| m.agent_id != joined.agent_id && m.status == tt_proto::room::MemberStatus::Active)
-        .map(|m| render::name(&m.agent_id, &joined.members))
+        .map(|m| names::name(&m.agent_id, &joined.members))
         .collect();
     let here =
         if others.is_empty() { "nobody else is here".to_owned() } else { format!("here: {}", others.join(", ")) };

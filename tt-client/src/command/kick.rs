@@ -3,7 +3,7 @@
 use tt_proto::requests::KickMember;
 use tt_proto::{Error, ErrorCode};
 
-use crate::render;
+use crate::text::names;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
@@ -47,6 +47,6 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             (_, true) => ", for which the stick was reserved",
             _ => "",
         };
-        format!("kicked {} ({}){held}", render::quoted(&target.display_name), render::id(&kicked.kicked_agent_id))
+        format!("kicked {} ({}){held}", names::quoted(&target.display_name), names::id(&kicked.kicked_agent_id))
     })?)
 }

@@ -1,8 +1,8 @@
 //! `tt leave`: stop being a member.
 
+use tt_proto::escape::escape_text;
 use tt_proto::requests::{Departure, LeaveRoom};
 
-use crate::output::harmless;
 use crate::workspace::{PathArg, Workspace, key};
 use crate::{Context, Failure};
 
@@ -20,6 +20,6 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let left = workspace.client.call(LeaveRoom { room_id: room_id.clone(), idempotency_key: key.clone() }).await?;
     Ok(workspace.output.answer(&left, |left, _| {
         let rest = if left.status == Departure::RoomDeleted { "; nobody is left, and the room is gone" } else { "" };
-        format!("left {}{rest}", harmless(&left.canonical_path))
+        format!("left {}{rest}", escape_text(&left.canonical_path))
     })?)
 }

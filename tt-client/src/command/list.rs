@@ -1,11 +1,11 @@
 //! `tt list`: the rooms there are.
 
 use tt_proto::AgentId;
+use tt_proto::escape::escape_text;
 use tt_proto::requests::{ListRooms, RoomList};
 use tt_proto::room::RoomSummary;
 
-use crate::output::{Style, harmless};
-use crate::render;
+use crate::text::{Style, names, render};
 use crate::workspace::PathArg;
 use crate::{Context, Failure};
 
@@ -33,7 +33,7 @@ fn text(rooms: &RoomList, style: &Style) -> String {
     }
     let now = render::now();
     let line = |room: &RoomSummary| {
-        let called = |agent: &AgentId| render::called(agent, room.display_name.as_deref());
+        let called = |agent: &AgentId| names::called(agent, room.display_name.as_deref());
         let holder = match (&room.owner, &room.reserved_for) {
             (Some(owner), _) => format!("{} holds turn {}", called(owner), room.turn_id),
             (None, Some(agent)) => format!("reserved for {}", called(agent)),
@@ -41,7 +41,7 @@ fn text(rooms: &RoomList, style: &Style) -> String {
         };
         let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };
         let when = style.dim(&format!("{members}, {}", render::ago(room.updated_at, now)));
-        format!("{}\n  {holder}  {when}\n", style.bold(&harmless(&room.canonical_path)))
+        format!("{}\n  {holder}  {when}\n", style.bold(&escape_text(&room.canonical_path)))
     };
     rooms.rooms.iter().map(line).collect()
 }

@@ -12,11 +12,15 @@ use tt_proto::{AgentId, Error, ErrorCode};
 use super::events::{Stream, follow_log, wait_for_log};
 use crate::connect::DEADLINE;
 use crate::follow::{Signals, Writing, Wrote, reader_gone, say_cursor, write};
-use crate::later::Later;
-use crate::output::{Format, Style};
-use crate::render::Names;
+use crate::lazy_args::LazyArgs;
+use crate::output::Format;
+use crate::text::{
+    Style,
+    names::{self, Names},
+    render,
+};
 use crate::workspace::{PathFlag, Workspace, key};
-use crate::{Context, Failure, duration, inbox, render};
+use crate::{Context, Failure, duration, inbox};
 
 /// One call waits at most this long; the loop goes on for as long as it should.
 const ONE_WAIT: Duration = Duration::from_secs(100);
@@ -30,10 +34,10 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 pub(crate) enum Args {
     /// Say something to a member, or to everyone
     #[command(after_help = "Example:\n  tt msg send claude \"which constraint do you mean?\"")]
-    Send(Later<SendArgs>),
+    Send(LazyArgs<SendArgs>),
     /// Read what was said to you
     #[command(after_help = "Example:\n  tt msg recv --follow")]
-    Recv(Later<RecvArgs>),
+    Recv(LazyArgs<RecvArgs>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,8 +86,8 @@ pub(crate) struct RecvArgs {
 
 pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     match args {
-        Args::Send(Later(args)) => Box::pin(send(context, args)).await,
-        Args::Recv(Later(args)) => Box::pin(recv(context, args)).await,
+        Args::Send(LazyArgs(args)) => Box::pin(send(context, args)).await,
+        Args::Recv(LazyArgs(args)) => Box::pin(recv(context, args)).await,
     }
 }
 
@@ -122,7 +126,7 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
         .recipients
         .iter()
         .map(|recipient| {
-            let name = render::called(&recipient.agent_id, recipient.display_name.as_deref());
+            let name = names::called(&recipient.agent_id, recipient.display_name.as_deref());
             if recipient.surface.is_some() { format!("{name} (listening)") } else { name }
         })
         .collect();

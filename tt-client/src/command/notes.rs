@@ -2,14 +2,14 @@
 
 use std::io::Read;
 
+use tt_proto::escape::escape_text;
 use tt_proto::note::Note;
 use tt_proto::requests::{AddNote, ListNotes, NoteList, ResolveNote};
 use tt_proto::{Error, ErrorCode, NoteId};
 
-use crate::output::{Style, harmless};
-use crate::render::Names;
+use crate::text::{Style, names::Names, render};
 use crate::workspace::{PathFlag, Workspace, key};
-use crate::{Context, Failure, render};
+use crate::{Context, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
@@ -78,7 +78,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             let (workspace, resolved) = Workspace::find_and_call(context, path, resolve).await?;
             Ok(workspace
                 .output
-                .answer(&resolved, |resolved, _| format!("resolved {}", harmless(resolved.note_id.as_str())))?)
+                .answer(&resolved, |resolved, _| format!("resolved {}", escape_text(resolved.note_id.as_str())))?)
         }
     }
 }
@@ -100,9 +100,9 @@ fn text(notes: &NoteList, names: &Names, style: &Style) -> String {
         let by = note.resolved_by_agent_id.as_ref();
         let resolved = by.map(|by| format!(", resolved by {}", names.get(by))).unwrap_or_default();
         let when =
-            format!("{turn}, {}{resolved}  {}", render::ago(note.created_at, now), harmless(note.note_id.as_str()));
+            format!("{turn}, {}{resolved}  {}", render::ago(note.created_at, now), escape_text(note.note_id.as_str()));
         let head = format!("{}{}", style.bold(&names.get(&note.author_agent_id)), style.dim(&when));
-        let body: String = note.body.lines().map(|line| style.row("  ", &harmless(line))).collect();
+        let body: String = note.body.lines().map(|line| style.row("  ", &escape_text(line))).collect();
         style.lines(&format!("{head}\n")) + &body
     };
     notes.notes.iter().map(line).collect()

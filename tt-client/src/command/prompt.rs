@@ -1,18 +1,18 @@
-//! `tt prompt install|uninstall`: the stick in the shell prompt, in a marked block of the shell's own file.
+//! `tt prompt install|uninstall`: shows the stick in the shell prompt, through a marked block in the shell's startup file.
 
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
+use tt_proto::escape::escape_text;
 use tt_proto::{Error, ErrorCode};
 
-use crate::output::harmless;
 use crate::{Context, Failure};
 
 const BEGIN: &str = "# >>> talking-stick prompt >>>";
 const END: &str = "# <<< talking-stick prompt <<<";
 
-/// Said on the first line of the block where taking the block out is not enough to restore what was there.
+/// Notes on the first line of the block, for when removing the block alone does not restore the file.
 const NO_FILE: &str = " there was no file";
 const NO_LINE_END: &str = " the line before had no end";
 
@@ -21,7 +21,7 @@ pub(crate) enum Args {
     /// Show the stick in the prompt of new shells
     #[command(after_help = "Example:\n  tt prompt install zsh")]
     Install { shell: Shell },
-    /// Take that back
+    /// Remove the stick from the prompt
     #[command(after_help = "Example:\n  tt prompt uninstall zsh")]
     Uninstall { shell: Shell },
 }
@@ -47,8 +47,8 @@ impl Shell {
         })
     }
 
-    /// Said once, however often the file is read, and without a trace in the status that the rest of the prompt may show: fish
-    /// makes the rest first.
+    /// Adds the stick once, however often the file is read, and keeps the exit status that the rest of the prompt may show; in
+    /// fish by computing the rest first.
     fn script(self) -> &'static str {
         match self {
             Shell::Bash => {
@@ -84,7 +84,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Args::Uninstall { shell } => (shell, false),
     };
     let file = shell.file(context)?;
-    // A dotfile that is a symlink stays one: what it points to is changed.
+    // A dotfile that is a symlink stays one; its target is changed.
     let file = file.canonicalize().unwrap_or(file);
     let cannot = |e: std::io::Error| {
         let message = format!("cannot change {}: {e}", file.display());
@@ -112,11 +112,11 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     Ok(context.output().answer(&answer, |_, _| {
         let next = if status == "installed" { "; open a new shell to see it" } else { "" };
         let place = if status == "uninstalled" { "from" } else { "in" };
-        format!("{} {place} {}{next}", status.replace('_', " "), harmless(&file.display().to_string()))
+        format!("{} {place} {}{next}", status.replace('_', " "), escape_text(&file.display().to_string()))
     })?)
 }
 
-/// The file with our block at its end. Bytes, because a file of the user's need not be UTF-8.
+/// The file with our block at its end. It is handled as bytes because it need not be UTF-8.
 fn with_block(bare: Option<&[u8]>, script: &str) -> Vec<u8> {
     let (gap, said) = match bare {
         None => ("", NO_FILE),
@@ -127,8 +127,7 @@ fn with_block(bare: Option<&[u8]>, script: &str) -> Vec<u8> {
     [bare.unwrap_or_default(), block.as_bytes()].concat()
 }
 
-/// The file as it was before our block was put into it; none when it was not there. A block that was cut short is left
-/// alone.
+/// The file as it was before our block was added; None if there was no file. A block without its last line is left alone.
 fn without_block(text: &[u8]) -> Option<Vec<u8>> {
     let find = |text: &[u8], what: &str| text.windows(what.len()).position(|window| window == what.as_bytes());
     let Some(from) = find(text, BEGIN) else { return Some(text.to_owned()) };
@@ -142,7 +141,7 @@ fn without_block(text: &[u8]) -> Option<Vec<u8>> {
     (!(said.starts_with(NO_FILE.as_bytes()) && rest.is_empty())).then_some(rest)
 }
 
-/// Writes beside the file and moves it into place, so that a shell never reads half of it.
+/// Writes a temporary file and renames it, so that a shell never reads half of the text.
 fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir)?;

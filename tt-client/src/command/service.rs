@@ -11,15 +11,15 @@ use crate::{Context, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
-    /// Let the system start the daemon, and start it anew when it fails
+    /// Let the system start the daemon, and restart it when it fails
     #[command(after_help = "Example:\n  tt service install")]
     Install,
-    /// Take that back; tt then starts the daemon by itself again
+    /// Remove the service; tt then starts the daemon itself again
     #[command(after_help = "Example:\n  tt service uninstall")]
     Uninstall,
 }
 
-/// One file to put in place, with its content for this user.
+/// A file of the service, with its content for this user.
 struct Unit {
     path: PathBuf,
     content: String,
@@ -42,7 +42,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Args::Uninstall => {
             let units: Vec<Unit> = units(settings)?.into_iter().filter(|unit| unit.path.exists()).collect();
             if !units.is_empty() {
-                // A unit that is not loaded cannot be stopped, and need not be.
+                // Stopping a unit that is not loaded fails, which does not matter here.
                 let _ = manage(platform::uninstall(&units));
             }
             for unit in &units {
@@ -80,7 +80,7 @@ fn cannot(what: &str, path: &Path) -> impl Fn(std::io::Error) -> Failure {
     }
 }
 
-/// Runs the service manager's commands, in order.
+/// Runs commands of the service manager in order.
 fn manage(commands: Vec<Vec<String>>) -> Result<(), Failure> {
     for words in commands {
         let shown = words.join(" ");
@@ -113,7 +113,7 @@ mod platform {
         let config = settings.env.get("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
         let dir = config.join("systemd/user");
         let socket = SOCKET.replace("%h/.local/share/talking-stick/ttd.sock", &escape(&settings.paths.socket));
-        // As resolved here: systemd runs the daemon in another directory.
+        // Absolute paths: systemd runs the daemon in another directory.
         let (env, paths) = (&settings.env, &settings.paths);
         let own_data = env.get("TALKING_STICK_DATA_DIR").or(env.get("XDG_DATA_HOME")).map(|_| &paths.data_dir);
         let own_socket = env.get("TALKING_STICK_SOCKET").map(|_| &paths.socket);
@@ -135,7 +135,7 @@ mod platform {
         path.display().to_string().replace('%', "%%")
     }
 
-    /// One word, whatever is in it.
+    /// A text as one quoted word of a unit file.
     fn quote(text: &str) -> String {
         format!("\"{}\"", text.replace('%', "%%").replace('\\', "\\\\").replace('"', "\\\""))
     }

@@ -1,7 +1,8 @@
 //! `tt state`: the room at a glance.
 
+use crate::text::render;
 use crate::workspace::{PathArg, Workspace};
-use crate::{Context, Failure, render};
+use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tt state")]

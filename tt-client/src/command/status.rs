@@ -10,10 +10,10 @@ use tt_proto::requests::RoomState;
 use tt_proto::room::StickState;
 
 use crate::connect::Settings;
-use crate::layout::columns;
 use crate::output::{Format, Output};
+use crate::text::{layout::columns, names};
 use crate::workspace::{PathArg, Workspace};
-use crate::{Context, Failure, render};
+use crate::{Context, Failure};
 
 /// A daemon that takes longer than this to answer is not waited for: a prompt has some milliseconds in all, and to start and to
 /// end a program takes two of them.
@@ -66,7 +66,7 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let status = Status::of(&state, &me);
     Ok(workspace.output.answer(&status, |status, style| {
         let turn = format!("turn {}", status.turn_id);
-        let name = |agent: &AgentId| render::name(agent, &state.members);
+        let name = |agent: &AgentId| names::name(agent, &state.members);
         let now = match (&status.holder, &status.reserved_for) {
             (Some(holder), _) => format!("{} holds {turn}", name(holder)),
             (None, Some(agent)) if *agent == me => format!("{}: tt wait", style.bold("it is yours next")),
@@ -135,7 +135,7 @@ impl Status {
 
     /// `T42` holding, `w1` waiting with one before, `idle`, the holder's name, or `next:` and whoever was given the stick.
     fn word(&self, state: &RoomState, me: &AgentId) -> String {
-        let name = |agent: &AgentId| plain(render::name(agent, &state.members).trim_matches('"'));
+        let name = |agent: &AgentId| plain(names::name(agent, &state.members).trim_matches('"'));
         let mail = if self.unread > 0 { format!("+{}", self.unread) } else { String::new() };
         let word = match self.status {
             Standing::Holding => format!("T{}", self.turn_id),

@@ -9,10 +9,9 @@ use tt_proto::requests::{Wait, WaitForTurn};
 use tt_proto::turn::{Reason, WaitStatus};
 
 use crate::connect::DEADLINE;
-use crate::output::Style;
-use crate::render::Names;
+use crate::text::{Style, names::Names, render};
 use crate::workspace::{PathArg, Workspace};
-use crate::{Context, Failure, duration, inbox, render};
+use crate::{Context, Failure, duration, inbox};
 
 /// One call waits at most this long; the loop goes on for as long as it should.
 const ONE_WAIT: Duration = Duration::from_secs(100);

@@ -1,8 +1,9 @@
 //! `tt whoami`: who the daemon takes the caller for, and why.
 
+use tt_proto::escape::escape_text;
 use tt_proto::requests::{Whoami, WhoamiAnswer};
 
-use crate::output::{Style, harmless};
+use crate::text::Style;
 use crate::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -21,14 +22,14 @@ pub(crate) async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 
 fn text(whoami: &WhoamiAnswer, style: &Style) -> String {
     let identity = &whoami.identity;
-    let mut text = style.bold(&harmless(identity.agent_id.as_str()));
+    let mut text = style.bold(&escape_text(identity.agent_id.as_str()));
     if let Some(session) = &identity.session_id {
-        text.push_str(&style.dim(&format!("  session {}", harmless(session))));
+        text.push_str(&style.dim(&format!("  session {}", escape_text(session))));
     }
     text.push('\n');
     let width = whoami.explanation.iter().map(|step| step.rule.len()).max().unwrap_or(0);
     for step in &whoami.explanation {
-        text.push_str(&format!("  {:width$}  {}\n", harmless(&step.rule), harmless(&step.finding)));
+        text.push_str(&format!("  {:width$}  {}\n", escape_text(&step.rule), escape_text(&step.finding)));
     }
     text
 }

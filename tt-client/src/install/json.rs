@@ -1,291 +1,358 @@
-//! One member of a JSON file that belongs to someone else: put in, replaced or taken out by touching only its own bytes.
-//! Comments and trailing commas are understood, since some harnesses allow them.
+//! Edits to JSON and JSONC files that belong to someone else: a member of an object or an element of an array is added,
+//! replaced or removed, and no other byte of the file changes.
+//!
+//! `jsonc-parser` reads a file into a tree that keeps comments and white space. The tree says where an edit goes; the edit
+//! itself is made in the text, because the tree's own operations also remove blank lines and comments beside the edit.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
 
-/// Why a text could not be read, and where.
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstContainerNode, CstNewlineKind, CstNode, CstObject, CstRootNode};
+use serde_json::Value;
+
+/// The indentation of a file that shows none of its own.
+const DEFAULT_INDENT: &str = "  ";
+
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// Why a file cannot be edited, and the line on which that shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Malformed {
     pub line: usize,
-    pub what: &'static str,
+    pub reason: String,
 }
 
-#[derive(Debug)]
-struct Member {
-    key: String,
-    start: usize,
-    value: Range<usize>,
-    /// Where the comma after it is.
-    comma: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Object {
-    open: usize,
-    close: usize,
-    members: Vec<Member>,
-}
-
-impl Object {
-    fn member(&self, key: &str) -> Option<(usize, &Member)> {
-        self.members.iter().enumerate().find(|(_, member)| member.key == key)
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
     }
 }
 
-/// The text with `path` (a key of the file's object, then a key of that one) set to this JSON.
-pub(super) fn set(text: &str, path: [&str; 2], value: &str) -> Result<String, Malformed> {
-    if text.trim().is_empty() {
-        return Ok(format!("{{\n  {:?}: {{\n    {:?}: {value}\n  }}\n}}\n", path[0], path[1]));
-    }
-    let outer = read(text)?;
-    let Some((_, section)) = outer.member(path[0]) else {
-        return Ok(insert(text, &outer, path[0], &format!("{{ {:?}: {value} }}", path[1])));
-    };
-    let inner = section_of(text, section)?;
-    Ok(match inner.member(path[1]) {
-        Some((_, member)) => replace(text, member.value.clone(), value),
-        None => insert(text, &inner, path[1], value),
+/// Sets the member at `path`, a list of keys from the file's object inwards, to a value given as JSON. Objects that are
+/// missing on the way are created.
+pub(super) fn set(text: &str, path: &[&str], value: &str) -> Result<String, Malformed> {
+    let Some((key, parents)) = path.split_last() else { return Ok(text.to_owned()) };
+    edit(text, parents, &format!("{key:?}: {value}"), |file, parent| {
+        let object = file.object(parent, parents.last().copied())?;
+        Ok(match object.get(key).and_then(|member| member.value()) {
+            Some(old) => file.replace(file.range(&old), value),
+            None => file.append(&object.into(), &format!("{key:?}: {value}")),
+        })
     })
 }
 
-/// The JSON that stands at `path`.
-pub(super) fn get<'a>(text: &'a str, path: [&str; 2]) -> Result<Option<&'a str>, Malformed> {
-    if text.trim().is_empty() {
+/// The value of the member at `path`.
+pub(super) fn get(text: &str, path: &[&str]) -> Result<Option<Value>, Malformed> {
+    let Some((key, parents)) = path.split_last() else { return Ok(None) };
+    let file = File::parse(text)?;
+    let Some(root) = file.root()? else { return Ok(None) };
+    let (parent, missing) = file.descend(root, parents)?;
+    if !missing.is_empty() {
         return Ok(None);
     }
-    let outer = read(text)?;
-    let Some((_, section)) = outer.member(path[0]) else { return Ok(None) };
-    let inner = section_of(text, section)?;
-    Ok(inner.member(path[1]).map(|(_, member)| &text[member.value.clone()]))
+    let object = file.object(&parent, parents.last().copied())?;
+    Ok(object.get(key).and_then(|member| member.value()).and_then(|value| value.to_serde_value()))
 }
 
 /// Whether the file's object has this key.
 pub(super) fn has(text: &str, key: &str) -> bool {
-    read(text).is_ok_and(|object| object.member(key).is_some())
+    get(text, &[key]).is_ok_and(|value| value.is_some())
 }
 
-/// The text without the member at `path`, and without the object it was in where that is empty now and not to be kept.
-pub(super) fn unset(text: &str, path: [&str; 2], keep_section: bool) -> Result<String, Malformed> {
-    if get(text, path)?.is_none() {
+/// Removes the member at `path`, and then the objects it was in where they are empty now, except for the first `keep` of
+/// them counted from the file's object inwards (which itself always stays).
+pub(super) fn unset(text: &str, path: &[&str], keep: usize) -> Result<String, Malformed> {
+    let Some((key, parents)) = path.split_last() else { return Ok(text.to_owned()) };
+    let file = File::parse(text)?;
+    let Some(root) = file.root()? else { return Ok(text.to_owned()) };
+    let (parent, missing) = file.descend(root, parents)?;
+    if !missing.is_empty() {
         return Ok(text.to_owned());
     }
-    let outer = read(text)?;
-    let Some((_, section)) = outer.member(path[0]) else { return Ok(text.to_owned()) };
-    let inner = section_of(text, section)?;
-    let Some((index, _)) = inner.member(path[1]) else { return Ok(text.to_owned()) };
-    let without = remove(text, &inner, index);
-    let outer = read(&without)?;
-    match outer.member(path[0]) {
-        Some((index, section)) if !keep_section && is_bare(&without[section.value.clone()]) => {
-            Ok(remove(&without, &outer, index))
+    let Some(member) = file.object(&parent, parents.last().copied())?.get(key) else { return Ok(text.to_owned()) };
+    remove_empty_parents(file.remove(&member.into()), parents, keep)
+}
+
+/// Appends an element, given as JSON, to the array at `path`. The array, and objects that are missing on the way, are
+/// created.
+#[cfg_attr(not(test), expect(dead_code, reason = "hooks are elements of arrays; the MCP entries are not"))]
+pub(super) fn append(text: &str, path: &[&str], element: &str) -> Result<String, Malformed> {
+    edit(text, path, &format!("[{element}]"), |file, array| {
+        let array = array.as_array().ok_or_else(|| file.unexpected(array, "an array", path.last().copied()))?;
+        Ok(file.append(&array.into(), element))
+    })
+}
+
+/// Removes those elements of the array at `path` for which `is_ours` holds, and then the array and the objects it was in
+/// where they are empty now, except for the first `keep` of them.
+#[cfg_attr(not(test), expect(dead_code, reason = "hooks are elements of arrays; the MCP entries are not"))]
+pub(super) fn remove_elements(
+    text: &str,
+    path: &[&str],
+    keep: usize,
+    is_ours: impl Fn(&Value) -> bool,
+) -> Result<String, Malformed> {
+    let mut text = text.to_owned();
+    let mut found = false;
+    loop {
+        let file = File::parse(&text)?;
+        let Some(root) = file.root()? else { return Ok(text) };
+        let (array, missing) = file.descend(root, path)?;
+        if !missing.is_empty() {
+            return Ok(text);
         }
-        _ => Ok(without),
+        let elements = array.as_array().ok_or_else(|| file.unexpected(&array, "an array", path.last().copied()))?;
+        let ours = |element: &CstNode| element.to_serde_value().is_some_and(|value| is_ours(&value));
+        let Some(element) = elements.elements().into_iter().find(ours) else { break };
+        let without = file.remove(&element);
+        (text, found) = (without, true);
     }
+    if found { remove_empty_parents(text, path, keep) } else { Ok(text) }
 }
 
-/// An object with nothing in it, no comment either.
-fn is_bare(object: &str) -> bool {
-    object.chars().filter(|c| !c.is_whitespace()).eq(['{', '}'])
-}
-
-fn remove(text: &str, object: &Object, index: usize) -> String {
-    let member = &object.members[index];
-    let before = text[..member.start].trim_end_matches([' ', '\t']);
-    // The line break before it goes too, unless a comment ends there that needs it.
-    let start = before.trim_end_matches(['\n', '\r']).len().max(object.open + 1);
-    let start = if comment_ends_at(&text[object.open..start]) { before.len() } else { start };
-    let end = member.comma.map_or(member.value.end, |comma| comma + 1);
-    let mut without = replace(text, start..end, "");
-    let last = member.comma.is_none();
-    if last && let Some(comma) = index.checked_sub(1).and_then(|before| object.members[before].comma) {
-        without.remove(comma);
-    }
-    without
-}
-
-/// How the file ends its lines.
-fn line_end(text: &str) -> &'static str {
-    if text.split_once('\n').is_some_and(|(line, _)| line.ends_with('\r')) { "\r\n" } else { "\n" }
-}
-
-fn comment_ends_at(text: &str) -> bool {
-    text.rsplit('\n').next().is_some_and(|line| line.contains("//"))
-}
-
-fn replace(text: &str, range: Range<usize>, with: &str) -> String {
-    format!("{}{with}{}", &text[..range.start], &text[range.end..])
-}
-
-fn insert(text: &str, object: &Object, key: &str, value: &str) -> String {
-    let (member, end_of_line) = (format!("{key:?}: {value}"), line_end(text));
-    let Some(last) = object.members.last() else {
-        let inside = &text[object.open + 1..object.close];
-        let outer = indent(text, object.open).unwrap_or("");
-        let (before, after) = if inside.trim().is_empty() {
-            (format!("{end_of_line}{outer}  "), format!("{end_of_line}{outer}"))
-        } else {
-            (" ".into(), String::new())
-        };
-        let end = if inside.trim().is_empty() { object.close } else { object.open + 1 };
-        return replace(text, object.open + 1..end, &format!("{before}{member}{after}"));
+/// Calls `change` with the node at `path`. Where there is none, `content` is put there instead, as the array at `path` or as
+/// the only member of the object at `path`.
+fn edit(
+    text: &str,
+    path: &[&str],
+    content: &str,
+    change: impl FnOnce(&File, &CstNode) -> Result<String, Malformed>,
+) -> Result<String, Malformed> {
+    let file = File::parse(text)?;
+    let is_array = content.starts_with('[');
+    let Some(root) = file.root()? else {
+        let empty = empty_file(path, is_array);
+        return Ok(format!("{}{}", file.byte_order_mark, edit(&empty, path, content, change)?));
     };
-    let at = object.open + 1 + text[object.open + 1..object.close].trim_end().len();
-    let space = match indent(text, last.start) {
-        Some(indent) if text[object.open..last.start].contains('\n') => format!("{end_of_line}{indent}"),
-        _ if comment_ends_at(&text[..at]) => end_of_line.into(),
-        _ => " ".into(),
-    };
-    let mut with = replace(text, at..at, &format!("{space}{member}"));
-    if last.comma.is_none() {
-        with.insert(last.value.end, ',');
+    let (node, missing) = file.descend(root, path)?;
+    let Some((key, inner)) = missing.split_first() else { return change(&file, &node) };
+    let object = file.object(&node, path[..path.len() - missing.len()].last().copied())?;
+    let container = if is_array { content.to_owned() } else { format!("{{ {content} }}") };
+    let value = inner.iter().rev().fold(container, |inner, key| format!("{{ {key:?}: {inner} }}"));
+    Ok(file.append(&object.into(), &format!("{key:?}: {value}")))
+}
+
+/// A file in which the object or array at `path` is there and empty, each key on a line of its own.
+fn empty_file(path: &[&str], is_array: bool) -> String {
+    let (mut head, mut tail) = ("{\n".to_owned(), "}\n".to_owned());
+    for (depth, key) in path.iter().enumerate() {
+        let (open, close) = if is_array && depth + 1 == path.len() { ('[', ']') } else { ('{', '}') };
+        let indent = DEFAULT_INDENT.repeat(depth + 1);
+        head.push_str(&format!("{indent}{key:?}: {open}\n"));
+        tail.insert_str(0, &format!("{indent}{close}\n"));
     }
-    with
+    head + &tail
 }
 
-/// The white space a line begins with, up to `at`, where that is all there is before it.
-fn indent(text: &str, at: usize) -> Option<&str> {
-    let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-    let before = &text[line..at];
-    let end = before.find(|c: char| c != ' ' && c != '\t').unwrap_or(before.len());
-    Some(&before[..end])
+/// Removes the members along `path` that are empty objects or arrays, from the innermost outwards.
+fn remove_empty_parents(mut text: String, path: &[&str], keep: usize) -> Result<String, Malformed> {
+    for depth in (keep + 1..=path.len()).rev() {
+        let file = File::parse(&text)?;
+        let Some(root) = file.root()? else { break };
+        let (parent, missing) = file.descend(root, &path[..depth - 1])?;
+        let member = parent.as_object().filter(|_| missing.is_empty()).and_then(|object| object.get(path[depth - 1]));
+        let Some((member, value)) = member.and_then(|member| Some((member.clone(), member.value()?))) else { break };
+        // A comment inside is somebody's, so the container stays.
+        let children = value.children();
+        if children.len() < 2 || !children[1..children.len() - 1].iter().all(is_space) {
+            break;
+        }
+        text = file.remove(&member.into());
+    }
+    Ok(text)
 }
 
-fn read(text: &str) -> Result<Object, Malformed> {
-    let mut reader = Reader { text, at: if text.starts_with('\u{feff}') { 3 } else { 0 } };
-    reader.space()?;
-    let object = reader.object(0)?;
-    reader.space()?;
-    if reader.at < text.len() { Err(reader.malformed("there is more after the end")) } else { Ok(object) }
-}
-
-fn section_of(text: &str, member: &Member) -> Result<Object, Malformed> {
-    Reader { text, at: member.value.start }.object(0)
-}
-
-struct Reader<'a> {
+/// A file as text and as a tree. Positions are those of the text without its byte order mark.
+struct File<'a> {
     text: &'a str,
-    at: usize,
+    byte_order_mark: &'static str,
+    tree: CstRootNode,
 }
 
-impl Reader<'_> {
-    fn malformed(&self, what: &'static str) -> Malformed {
-        let line = 1 + self.text.as_bytes()[..self.at.min(self.text.len())].iter().filter(|b| **b == b'\n').count();
-        Malformed { line, what }
+impl<'a> File<'a> {
+    fn parse(text: &'a str) -> Result<Self, Malformed> {
+        let (byte_order_mark, text) = match text.strip_prefix(BYTE_ORDER_MARK) {
+            Some(text) => (BYTE_ORDER_MARK, text),
+            None => ("", text),
+        };
+        let options = ParseOptions {
+            allow_comments: true,
+            allow_trailing_commas: true,
+            allow_loose_object_property_names: false,
+            allow_missing_commas: false,
+            allow_single_quoted_strings: false,
+            allow_hexadecimal_numbers: false,
+            allow_unary_plus_numbers: false,
+        };
+        let tree = CstRootNode::parse(text, &options)
+            .map_err(|e| Malformed { line: e.line_display(), reason: e.kind().to_string() })?;
+        // Positions are counted in the tree and used in the text.
+        if tree.to_string() != text {
+            return Err(Malformed { line: 1, reason: "it cannot be written back as it is".into() });
+        }
+        Ok(Self { text, byte_order_mark, tree })
     }
 
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+    /// The file's object. None for a file with nothing in it.
+    fn root(&self) -> Result<Option<CstNode>, Malformed> {
+        if self.text.trim().is_empty() {
+            return Ok(None);
+        }
+        let root = self.tree.value().ok_or_else(|| Malformed { line: 1, reason: "there is no object in it".into() })?;
+        self.object(&root, None).map(|object| Some(object.into()))
     }
 
-    fn rest(&self) -> &str {
-        &self.text[self.at..]
-    }
-
-    /// White space and comments.
-    fn space(&mut self) -> Result<(), Malformed> {
-        loop {
-            let rest = self.rest();
-            if rest.starts_with([' ', '\t', '\n', '\r']) {
-                self.at += 1;
-            } else if rest.starts_with("//") {
-                self.at += rest.find('\n').unwrap_or(rest.len());
-            } else if rest.starts_with("/*") {
-                self.at += rest.find("*/").ok_or_else(|| self.malformed("a comment does not end"))? + 2;
-            } else {
-                return Ok(());
+    /// The node that `path` leads to, as far as it is there, and the keys that are not.
+    fn descend<'p>(&self, root: CstNode, path: &'p [&'p str]) -> Result<(CstNode, &'p [&'p str]), Malformed> {
+        let mut node = root;
+        for (depth, key) in path.iter().enumerate() {
+            let object = self.object(&node, path[..depth].last().copied())?;
+            match object.get(key).and_then(|member| member.value()) {
+                Some(value) => node = value,
+                None => return Ok((node, &path[depth..])),
             }
+        }
+        Ok((node, &[]))
+    }
+
+    /// The node as an object whose keys are all different: of two members with one key, a harness may read either.
+    fn object(&self, node: &CstNode, key: Option<&str>) -> Result<CstObject, Malformed> {
+        let object = node.as_object().ok_or_else(|| self.unexpected(node, "an object", key))?;
+        let mut keys = HashSet::new();
+        for member in object.properties() {
+            let name = member.name().and_then(|name| name.decoded_value().ok()).unwrap_or_default();
+            if !keys.insert(name.clone()) {
+                return Err(Malformed {
+                    line: self.line(&member.into()),
+                    reason: format!("the key {name:?} is there twice"),
+                });
+            }
+        }
+        Ok(object)
+    }
+
+    fn unexpected(&self, node: &CstNode, expected: &str, key: Option<&str>) -> Malformed {
+        let place = key.map_or_else(|| "as the whole file".to_owned(), |key| format!("as the value of {key:?}"));
+        Malformed { line: self.line(node), reason: format!("{expected} was expected {place}") }
+    }
+
+    fn line(&self, node: &CstNode) -> usize {
+        1 + self.text[..start(node)].matches('\n').count()
+    }
+
+    fn range(&self, node: &CstNode) -> Range<usize> {
+        let start = start(node);
+        start..start + node.to_string().len()
+    }
+
+    fn replace(&self, range: Range<usize>, with: &str) -> String {
+        format!("{}{}{with}{}", self.byte_order_mark, &self.text[..range.start], &self.text[range.end..])
+    }
+
+    fn newline(&self) -> &'static str {
+        match self.tree.newline_kind() {
+            CstNewlineKind::LineFeed => "\n",
+            CstNewlineKind::CarriageReturnLineFeed => "\r\n",
         }
     }
 
-    fn take(&mut self, byte: u8, what: &'static str) -> Result<usize, Malformed> {
-        if self.peek() != Some(byte) {
-            return Err(self.malformed(what));
-        }
-        self.at += 1;
-        Ok(self.at - 1)
+    /// The file with one more member or element at the end of this object or array.
+    fn append(&self, container: &CstContainerNode, item: &str) -> String {
+        let range = self.range(&container.clone().into());
+        let inside = range.start + 1..range.end - 1;
+        let content = &self.text[inside.clone()];
+        let end = inside.start + content.trim_end().len();
+        let children = container.children();
+        let items = container.children_exclude_trivia_and_tokens();
+        let newline = self.newline();
+        let outer = self.line_indent(range.start);
+        let inner = || format!("{outer}{}", self.tree.single_indent_text().unwrap_or_else(|| DEFAULT_INDENT.into()));
+        let Some(last) = items.last() else {
+            return match (content.trim().is_empty(), content.contains('\n')) {
+                (true, false) => self.replace(inside, &format!("{newline}{}{item}{newline}{outer}", inner())),
+                (true, true) => self.replace(inside.start..inside.start, &format!("{newline}{}{item}", inner())),
+                (false, true) => self.replace(end..end, &format!("{newline}{}{item}", inner())),
+                (false, false) => self.replace(end..end, &format!(" {item}")),
+            };
+        };
+        let after_line_comment = children
+            .iter()
+            .rev()
+            .skip(1)
+            .find(|child| !is_space(child))
+            .is_some_and(|child| child.as_comment().is_some_and(|comment| comment.is_line_comment()));
+        let own_line = last.previous_siblings().take_while(CstNode::is_trivia).any(|node| node.is_newline());
+        let gap = match own_line || after_line_comment {
+            true => format!("{newline}{}", self.line_indent(start(last))),
+            false => " ".to_owned(),
+        };
+        // A file that ends its lists with a comma goes on doing so.
+        let comma_after = if last.trailing_comma().is_some() { "," } else { "" };
+        let comma_before = if comma_after.is_empty() { "," } else { "" };
+        let last_end = self.range(last).end;
+        self.replace(last_end..end, &format!("{comma_before}{}{gap}{item}{comma_after}", &self.text[last_end..end]))
     }
 
-    fn object(&mut self, depth: usize) -> Result<Object, Malformed> {
-        let open = self.take(b'{', "an object was expected")?;
-        let mut members: Vec<Member> = Vec::new();
-        loop {
-            self.space()?;
-            if self.peek() == Some(b'}') {
-                self.at += 1;
-                return Ok(Object { open, close: self.at - 1, members });
+    /// The file without this member or element. Comments beside it stay.
+    fn remove(&self, node: &CstNode) -> String {
+        let own = self.range(node);
+        let comma = node.trailing_comma().map(|comma| start(&comma.into()));
+        let end = comma.map_or(own.end, |comma| comma + 1);
+        let before: Vec<CstNode> = node.previous_siblings().take_while(is_space).collect();
+        let (spaces, newline): (usize, Option<&CstNode>) = match before.iter().position(CstNode::is_newline) {
+            Some(at) => (before[..at].iter().map(length).sum(), Some(&before[at])),
+            None => (before.iter().map(length).sum(), None),
+        };
+        let rest_of_line = self.text[end..].split('\n').next().unwrap_or_default();
+        let alone = rest_of_line.trim().is_empty() && self.text[end..].contains('\n');
+        let space_after = rest_of_line.len() - rest_of_line.trim_start().len();
+        let item = match newline {
+            // The whole line is removed.
+            Some(newline) if alone => own.start - spaces - length(newline)..own.end,
+            // What follows on the line takes its place.
+            Some(_) if comma.is_none() => own.start..own.end + space_after,
+            Some(_) => own,
+            None => own.start - spaces..own.end,
+        };
+        let mut text = self.text.to_owned();
+        match comma {
+            Some(comma) => {
+                text.replace_range(comma..if newline.is_some() && !alone { end + space_after } else { end }, "");
+                text.replace_range(item, "");
             }
-            if members.last().is_some_and(|member| member.comma.is_none()) {
-                return Err(self.malformed("a comma or the end of the object was expected"));
-            }
-            let start = self.at;
-            let key = self.string()?;
-            if members.iter().any(|member| member.key == key) {
-                return Err(self.malformed("a key is there twice"));
-            }
-            self.space()?;
-            self.take(b':', "a colon was expected")?;
-            self.space()?;
-            let from = self.at;
-            self.value(depth + 1)?;
-            let value = from..self.at;
-            let end = self.at;
-            self.space()?;
-            let comma = if self.peek() == Some(b',') { Some(self.take(b',', "")?) } else { None };
-            if comma.is_none() {
-                self.at = end;
-            }
-            members.push(Member { key, start, value, comma });
-        }
-    }
-
-    fn string(&mut self) -> Result<String, Malformed> {
-        let from = self.take(b'"', "a quoted name was expected")?;
-        loop {
-            match self.peek() {
-                Some(b'"') => break,
-                Some(b'\\') => self.at += 2,
-                Some(_) => self.at += 1,
-                None => return Err(self.malformed("a text does not end")),
-            }
-        }
-        self.at += 1;
-        serde_json::from_str(&self.text[from..self.at]).map_err(|_| self.malformed("a text cannot be read"))
-    }
-
-    fn value(&mut self, depth: usize) -> Result<(), Malformed> {
-        if depth > 100 {
-            return Err(self.malformed("it is nested too deeply"));
-        }
-        match self.peek() {
-            Some(b'{') => self.object(depth).map(|_| ()),
-            Some(b'[') => {
-                self.at += 1;
-                let mut comma = true;
-                loop {
-                    self.space()?;
-                    match self.peek() {
-                        Some(b']') => break,
-                        _ if !comma => return Err(self.malformed("a comma or the end of the list was expected")),
-                        _ => self.value(depth + 1)?,
-                    }
-                    self.space()?;
-                    comma = self.peek() == Some(b',');
-                    self.at += usize::from(comma);
+            None => {
+                text.replace_range(item, "");
+                let previous = node.previous_siblings().find(|sibling| !sibling.is_trivia());
+                if let Some(comma) = previous.filter(CstNode::is_comma) {
+                    text.replace_range(self.range(&comma), "");
                 }
-                self.at += 1;
-                Ok(())
-            }
-            Some(b'"') => self.string().map(|_| ()),
-            _ => {
-                let rest = self.rest();
-                let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))).unwrap_or(rest.len());
-                let scalar = serde_json::from_str::<serde_json::Value>(&rest[..end]);
-                scalar.map_err(|_| self.malformed("a value was expected"))?;
-                self.at += end;
-                Ok(())
             }
         }
+        format!("{}{text}", self.byte_order_mark)
     }
+
+    /// The white space at the beginning of the line that has this position in it.
+    fn line_indent(&self, at: usize) -> &str {
+        let line = self.text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let indented = &self.text[line..at];
+        &indented[..indented.len() - indented.trim_start_matches([' ', '\t']).len()]
+    }
+}
+
+fn is_space(node: &CstNode) -> bool {
+    node.is_whitespace() || node.is_newline()
+}
+
+fn length(node: &CstNode) -> usize {
+    node.to_string().len()
+}
+
+/// Where a node begins in its file.
+fn start(node: &CstNode) -> usize {
+    let before: usize = node.previous_siblings().map(|sibling| length(&sibling)).sum();
+    before + node.parent().map_or(0, |parent| start(&parent.into()))
 }
 
 #[cfg(test)]
@@ -295,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    const PATH: [&str; 2] = ["mcpServers", "talking-stick"];
+    const PATH: &[&str] = &["mcpServers", "talking-stick"];
     const VALUE: &str = r#"{ "command": "tt", "args": ["mcp"] }"#;
 
     fn without_comments(text: &str) -> Value {
@@ -328,7 +395,8 @@ mod tests {
             "{\n  \"mcpServers\": {\n    \"other\": {}, // keep\n  },\n}\n",
         ] {
             let with = set(text, PATH, VALUE).unwrap();
-            assert_eq!(get(&with, PATH).unwrap(), Some(VALUE), "{with}");
+            assert!(with.contains(VALUE), "{with}");
+            assert_eq!(get(&with, PATH).unwrap(), serde_json::from_str(VALUE).unwrap(), "{with}");
             let mut expected = without_comments(text);
             expected["mcpServers"]["talking-stick"] = serde_json::from_str(VALUE).unwrap();
             assert_eq!(without_comments(&with), expected, "{with}");
@@ -336,15 +404,106 @@ mod tests {
             let mut rest = with.chars();
             assert!(text.chars().filter(|c| !c.is_whitespace()).all(|c| rest.any(|w| w == c)), "{with}");
             assert_eq!(set(&with, PATH, VALUE).unwrap(), with, "a second time changes nothing");
-            let without = unset(&with, PATH, true).unwrap();
+            let without = unset(&with, PATH, 1).unwrap();
             let mut emptied = without_comments(text);
             if emptied.get("mcpServers").is_none() {
                 emptied["mcpServers"] = json!({});
             }
             assert_eq!(without_comments(&without), emptied, "{without}");
             let section = has(text, PATH[0]);
-            let without = unset(&with, PATH, section).unwrap();
+            let without = unset(&with, PATH, section.into()).unwrap();
             assert_eq!(without_comments(&without), without_comments(text), "{without}");
+            // An empty object that was on one line has been opened; every other file is as it was, to the byte.
+            if !["{}", "{ }\n"].contains(&text) && !text.contains("\"mcpServers\": {},") {
+                assert_eq!(without, text);
+            }
+        }
+    }
+
+    #[test]
+    fn comments_and_blank_lines_beside_an_entry_stay() {
+        for (text, without) in [
+            (
+                "{\n\n  \"a\": 1,\n\n  // ours?\n  \"OURS\": 1 // yes\n\n}\n",
+                "{\n\n  \"a\": 1\n\n  // ours?\n  // yes\n\n}\n",
+            ),
+            (
+                "{ \"a\": 1, /* b */ \"OURS\": 1 /* c */, /* d */ \"e\": 2 }",
+                "{ \"a\": 1, /* b */ /* c */ /* d */ \"e\": 2 }",
+            ),
+            ("{ // a\n  \"OURS\": 1, \"b\": 2 }", "{ // a\n  \"b\": 2 }"),
+            ("{\n  \"a\": 1, // why\n  \"OURS\": 1,\n}", "{\n  \"a\": 1, // why\n}"),
+            ("{\n  \"a\": 1, // why\n  \"OURS\": 1}", "{\n  \"a\": 1 // why\n  }"),
+            ("\u{feff}{\"OURS\": 1}", "\u{feff}{}"),
+        ] {
+            assert_eq!(unset(text, &["OURS"], 0).unwrap(), without);
+        }
+        let blank = "{\n\n  \"a\": 1\n\n}\n";
+        assert_eq!(unset(&set(blank, &["x"], "1").unwrap(), &["x"], 0).unwrap(), blank);
+    }
+
+    #[test]
+    fn an_empty_file_is_filled_as_people_write_it() {
+        for (mark, text) in [("", ""), ("", " \n"), ("\u{feff}", "\u{feff}")] {
+            let with = set(text, PATH, VALUE).unwrap();
+            assert_eq!(with, format!("{mark}{{\n  \"mcpServers\": {{\n    \"talking-stick\": {VALUE}\n  }}\n}}\n"));
+            let with = append(text, &["hooks", "Stop"], "1").unwrap();
+            assert_eq!(with, format!("{mark}{{\n  \"hooks\": {{\n    \"Stop\": [\n      1\n    ]\n  }}\n}}\n"));
+        }
+    }
+
+    const HOOKS: &[&str] = &["hooks", "Stop"];
+
+    #[test]
+    fn an_element_is_added_to_an_array_and_only_ours_is_removed() {
+        let (ours, element) = (json!({ "run": "tt" }), r#"{ "run": "tt" }"#);
+        for text in [
+            "{\n}\n",
+            "{\"a\":1}",
+            "{\n  \"hooks\": { \"Start\": [] }\n}\n",
+            "{\n  \"hooks\": {\n    \"Stop\": [\n      { \"run\": \"x\" } // theirs\n    ]\n  }\n}\n",
+            "{\r\n\t\"hooks\": {\r\n\t\t\"Stop\": [\r\n\t\t\t1,\r\n\t\t\t[2],\r\n\t\t],\r\n\t},\r\n}\r\n",
+            "{\"hooks\": {\"Stop\": [\"x\", null]}, \"z\": 1}",
+            "{\n  \"hooks\": {\n    \"Stop\": [\n      // none yet\n    ]\n  }\n}\n",
+        ] {
+            let with = append(text, HOOKS, element).unwrap();
+            let mut expected = get(text, HOOKS).unwrap().unwrap_or_else(|| json!([]));
+            expected.as_array_mut().unwrap().push(ours.clone());
+            assert_eq!(get(&with, HOOKS).unwrap(), Some(expected), "{with}");
+            let keep = if get(text, HOOKS).unwrap().is_some() { 2 } else { has(text, "hooks").into() };
+            assert_eq!(remove_elements(&with, HOOKS, keep, |value| *value == ours).unwrap(), text, "{with}");
+            assert_eq!(remove_elements(&with, HOOKS, 0, |_| false).unwrap(), with);
+            let twice = append(&with, HOOKS, element).unwrap();
+            assert_eq!(remove_elements(&twice, HOOKS, keep, |value| *value == ours).unwrap(), text, "{twice}");
+        }
+        let mixed = r#"{"hooks": {"Stop": [{ "run": "tt" }, 1, { "run": "tt" }, { "run": "tt", "mine": 1 }]}}"#;
+        let rest = remove_elements(mixed, HOOKS, 0, |value| *value == ours).unwrap();
+        assert_eq!(rest, r#"{"hooks": {"Stop": [ 1, { "run": "tt", "mine": 1 }]}}"#);
+    }
+
+    #[test]
+    fn a_value_of_another_kind_than_expected_is_refused() {
+        for other in ["null", "true", "1", "\"x\"", "[]", "[{}]"] {
+            let whole = format!("\n{other}");
+            let section = format!("{{\n\"mcpServers\": {other}}}");
+            for (text, place) in [(&whole, "the whole file"), (&section, "\"mcpServers\"")] {
+                for error in [
+                    set(text, PATH, VALUE).unwrap_err(),
+                    get(text, PATH).unwrap_err(),
+                    unset(text, PATH, 0).unwrap_err(),
+                ] {
+                    assert_eq!(error.line, 2, "{text}");
+                    assert!(error.reason.contains("an object was expected") && error.reason.contains(place), "{error}");
+                }
+            }
+        }
+        for other in ["null", "1", "\"x\"", "{}"] {
+            let text = format!("{{\"hooks\": {{\"Stop\": {other}}}}}");
+            for error in
+                [append(&text, HOOKS, "1").unwrap_err(), remove_elements(&text, HOOKS, 0, |_| true).unwrap_err()]
+            {
+                assert!(error.reason.contains("an array was expected as the value of \"Stop\""), "{error}");
+            }
         }
     }
 
@@ -412,8 +571,8 @@ mod tests {
             let mut expected = before.clone();
             expected["mcpServers"]["talking-stick"] = serde_json::from_str(VALUE).unwrap();
             prop_assert_eq!(serde_json::from_str::<Value>(&with).unwrap(), expected);
-            prop_assert_eq!(serde_json::from_str::<Value>(&unset(&with, PATH, has(&text, PATH[0])).unwrap()).unwrap(), before.clone());
-            let without = unset(&with, PATH, true).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Value>(&unset(&with, PATH, has(&text, PATH[0]).into()).unwrap()).unwrap(), before.clone());
+            let without = unset(&with, PATH, 1).unwrap();
             let mut emptied = before;
             if emptied.get("mcpServers").is_none() { emptied["mcpServers"] = json!({}); }
             prop_assert_eq!(serde_json::from_str::<Value>(&without).unwrap(), emptied);
@@ -422,7 +581,9 @@ mod tests {
         #[test]
         fn no_text_makes_it_panic(text in "[{}\\[\\]\",:/*\\\\ \na-z0-9é]{0,40}") {
             let _ = set(&text, PATH, VALUE);
-            let _ = unset(&text, PATH, false);
+            let _ = unset(&text, PATH, 0);
+            let _ = append(&text, HOOKS, VALUE);
+            let _ = remove_elements(&text, HOOKS, 0, |_| true);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Installs the skill and the entry of our MCP server where each harness reads them, and removes them again.
+//! Installs the skill and the MCP entry in the configuration of each harness, and uninstalls them.
 //!
-//! The files belong to the user. A file that cannot be parsed is left alone; in one that can, only our own entry changes;
-//! and removing it restores the former file to the byte, unless the user has changed the file in the meantime.
+//! These files belong to their users. A file that cannot be parsed is left alone. In any other file only our own entry
+//! changes, and uninstalling restores the file byte for byte, unless the user changed it in between.
 
 mod entry;
 mod file;
@@ -21,34 +21,34 @@ const SKILL: &str = include_str!("../../../skills/talking-stick/SKILL.md");
 /// The name of the MCP server, and of the skill.
 const NAME: &str = "talking-stick";
 
-/// How the skill begins, in any version of it.
+/// The beginning of the skill in every version.
 const SKILL_HEAD: &str = "---\nname: talking-stick\n";
 
-/// The last line of an installed skill, around what the lines before it come to: it tells what an older version of us
-/// installed, which is ours to replace and to remove, from what a user made of it.
+/// The last line of an installed skill, before and after a checksum of the lines above it. It distinguishes a skill that
+/// some version of tt installed, which may be replaced and removed, from one that a user edited.
 const SKILL_MARK: (&str, &str) = ("<!-- installed by tt, unedited: ", " -->\n");
 
-/// How the setup of a harness compares with what installing would make of it.
+/// How a harness is set up, compared with what this version would install.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Setup {
     /// The harness is not installed.
     Absent,
     Ready,
-    /// Parts of the setup are missing or differ from what this version installs.
+    /// Parts are missing or differ.
     Different {
         missing: Vec<&'static str>,
         drifted: Vec<&'static str>,
     },
 }
 
-/// What happens to one file.
+/// A change to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Change {
     /// The name of the harness.
     pub harness: &'static str,
     pub path: String,
     pub action: Action,
-    /// The lines that go and come.
+    /// The change as a unified diff.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub diff: String,
     #[serde(skip)]
@@ -59,13 +59,14 @@ pub(crate) struct Change {
     backup: Backup,
 }
 
-/// What becomes of the copy of what was there before us.
+/// What happens to the copy of the file from before the first install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backup {
-    /// What is there now is what was there before us.
+    /// Make it: the file is as it was before us.
     Make,
-    /// What is there now is ours: if there was anything before us, an earlier install made the copy.
+    /// Keep it: the file has our entry, so an earlier install made the copy if there was a file.
     Keep,
+    /// Remove it: the file has been restored.
     Drop,
 }
 
@@ -76,13 +77,13 @@ pub(crate) enum Action {
     Change,
     Remove,
     Unchanged,
-    /// It is no longer what was installed, so it stays.
+    /// It is not what was installed, so it is kept.
     Kept,
     /// The harness is not installed.
     Skipped,
 }
 
-/// Where things are.
+/// The paths of the harnesses' files for one user.
 pub(crate) struct Places<'a> {
     env: &'a Environment,
     home: PathBuf,
@@ -130,7 +131,7 @@ impl<'a> Places<'a> {
         self.config_dir(harness).is_dir() || paths.iter().any(|dir| dir.join(harness.program).is_file())
     }
 
-    /// Compares the setup of a harness with what installing would make of it.
+    /// Compares the files of a harness with what installing would make of them.
     pub(crate) fn setup(&self, harness: &'static Harness) -> Result<Setup, Error> {
         let (mut missing, mut drifted) = (Vec::new(), Vec::new());
         for (number, change) in self.install(&[harness])?.iter().enumerate() {
@@ -148,7 +149,7 @@ impl<'a> Places<'a> {
         Ok(if missing.is_empty() && drifted.is_empty() { Setup::Ready } else { Setup::Different { missing, drifted } })
     }
 
-    /// The changes that installing would make.
+    /// Plans an install.
     pub(crate) fn install(&self, harnesses: &[&'static Harness]) -> Result<Vec<Change>, Error> {
         let mut changes: Vec<Change> = Vec::new();
         for harness in harnesses.iter().copied() {
@@ -167,13 +168,13 @@ impl<'a> Places<'a> {
             changes.push(change(harness, &config, before, Some(after), backup));
             let skill = self.skill(harness);
             let before = match changes.iter().any(|change| Path::new(&change.path) == skill) {
-                // An earlier harness in this list reads the skill from the same directory.
+                // Another harness reads the skill from the same file, and its change comes first.
                 true => Some(marked(SKILL)),
                 false => file::read(&skill)?,
             };
             let backup = match before.as_deref() {
                 Some(text) if is_unedited(text) => Backup::Keep,
-                // What the user had before us is worth more than what they made of ours.
+                // The copy of the user's own file is worth more than one of their edits to ours.
                 Some(text) if text.starts_with(SKILL_HEAD) && file::backup_of(&skill)?.is_some() => Backup::Keep,
                 _ => Backup::Make,
             };
@@ -182,7 +183,7 @@ impl<'a> Places<'a> {
         Ok(changes)
     }
 
-    /// The changes that uninstalling would make.
+    /// Plans an uninstall.
     pub(crate) fn uninstall(&self, harnesses: &[&'static Harness]) -> Result<Vec<Change>, Error> {
         let mut changes: Vec<Change> = Vec::new();
         for harness in harnesses.iter().copied() {
@@ -212,7 +213,8 @@ impl<'a> Places<'a> {
         Ok(changes)
     }
 
-    /// The file without us: as it was before we came, if nothing but our entry differs; else as it is, less our entry.
+    /// The file without our entry: the copy from before the install if only our entry differs from it, else the current file
+    /// less our entry.
     fn restored(
         &self,
         harness: &Harness,
@@ -243,21 +245,20 @@ impl<'a> Places<'a> {
     fn is_set(&self, harness: &Harness, text: &str) -> bool {
         match harness.mcp.format {
             Format::Toml => toml::is_set(text, &harness.mcp, NAME).unwrap_or(false),
-            Format::Json => json::get(text, [harness.mcp.section, NAME]).is_ok_and(|entry| entry.is_some()),
+            Format::Json => json::get(text, &[harness.mcp.section, NAME]).is_ok_and(|entry| entry.is_some()),
         }
     }
 
-    /// Whether the entry is one that we write, for this program or for another. Whatever else the file says came after us,
-    /// or is in the copy that was made then.
+    /// Whether the entry is one that we write, for this program or for another. Everything else in the file was added later
+    /// or is in the copy.
     fn is_ours(&self, harness: &Harness, text: &str) -> bool {
         if harness.mcp.format == Format::Toml {
             return toml::is_ours(text, &harness.mcp, NAME);
         }
-        let Ok(Some(old)) = json::get(text, [harness.mcp.section, NAME]) else { return false };
-        let key = entry::program_key(&harness.mcp);
-        let command = serde_json::from_str::<Value>(old).map(|mut old| old[key].take()).unwrap_or_default();
-        let program = command.as_str().or_else(|| command.get(0).and_then(Value::as_str));
-        program.is_some_and(|program| same(old, &entry::json(&harness.mcp, program)))
+        let Ok(Some(entry)) = json::get(text, &[harness.mcp.section, NAME]) else { return false };
+        let command = entry.get(entry::program_key(&harness.mcp));
+        let program = command.and_then(|command| command.as_str().or_else(|| command.get(0)?.as_str()));
+        program.is_some_and(|program| is_equal(&entry, &entry::json(&harness.mcp, program)))
     }
 
     fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
@@ -266,19 +267,22 @@ impl<'a> Places<'a> {
         }
         let entry = entry::json(&harness.mcp, &self.program);
         let at = [harness.mcp.section, NAME];
-        match json::get(text, at) {
-            Ok(Some(old)) if same(old, &entry) => Ok(text.to_owned()),
-            Ok(_) => json::set(text, at, &entry).map_err(|e| malformed(path, &format!("line {}: {}", e.line, e.what))),
-            Err(e) => Err(malformed(path, &format!("line {}: {}", e.line, e.what))),
+        match json::get(text, &at).map_err(|e| malformed(path, &e.to_string()))? {
+            Some(old) if is_equal(&old, &entry) => Ok(text.to_owned()),
+            Some(old) if !old.is_object() => Err(not_an_object(path)),
+            _ => json::set(text, &at, &entry).map_err(|e| malformed(path, &e.to_string())),
         }
     }
 
-    /// An empty section is ours as well, unless it was there before us.
+    /// The text without our entry. A section that is empty then is removed as well, unless it was there before us.
     fn without_entry(&self, harness: &Harness, path: &Path, text: &str, keep_section: bool) -> Result<String, Error> {
-        match harness.mcp.format {
-            Format::Toml => toml::unset(text, &harness.mcp, NAME).map_err(|what| malformed(path, &what)),
-            Format::Json => json::unset(text, [harness.mcp.section, NAME], keep_section)
-                .map_err(|e| malformed(path, &format!("line {}: {}", e.line, e.what))),
+        if harness.mcp.format == Format::Toml {
+            return toml::unset(text, &harness.mcp, NAME).map_err(|reason| malformed(path, &reason));
+        }
+        let at = [harness.mcp.section, NAME];
+        match json::get(text, &at).map_err(|e| malformed(path, &e.to_string()))? {
+            Some(entry) if !entry.is_object() => Err(not_an_object(path)),
+            _ => json::unset(text, &at, keep_section.into()).map_err(|e| malformed(path, &e.to_string())),
         }
     }
 
@@ -290,17 +294,17 @@ impl<'a> Places<'a> {
 }
 
 impl Change {
-    /// Carries it out.
+    /// Applies the change.
     pub(crate) fn apply(&self) -> Result<(), Error> {
         let (path, from) = (Path::new(&self.path), self.from.as_deref());
         match (self.action, self.backup) {
-            // The user took our entry out; the copy is of no more use.
+            // The user removed our entry, so the copy is no longer needed.
             (Action::Unchanged, Backup::Drop) => return file::drop_backup(path),
             (Action::Unchanged | Action::Kept | Action::Skipped, _) => return Ok(()),
             _ => {}
         }
         file::may_change(path, from)?;
-        // First, so that what was there is never only in our hands.
+        // First, so that the old content is always on disk.
         if self.backup == Backup::Make {
             file::keep_backup(path, from)?;
         }
@@ -309,7 +313,7 @@ impl Change {
             None => file::remove(path, from),
         };
         if done.is_err() && self.backup == Backup::Make {
-            // A copy of what was not changed is of no use.
+            // The file was not changed, so no copy is needed.
             let _ = file::drop_backup(path);
         }
         done?;
@@ -328,26 +332,29 @@ fn marked(skill: &str) -> String {
     format!("{skill}\n{}{:016x}{}", SKILL_MARK.0, checksum(skill), SKILL_MARK.1)
 }
 
-/// Whether a skill is as some version of us installed it.
+/// Whether a skill is exactly what some version of tt installed.
 fn is_unedited(text: &str) -> bool {
     text.rsplit_once(&format!("\n{}", SKILL_MARK.0)).is_some_and(|(skill, _)| marked(skill) == text)
 }
 
-/// FNV-1a: the same in every version and on every machine, which the standard library's hash need not be.
+/// FNV-1a, which is the same in every version and on every machine; the standard library's hash need not be.
 fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// An entry that says the same in another form is as good as ours.
-fn same(old: &str, entry: &str) -> bool {
-    let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
-    parsed(old).is_some_and(|old| Some(old) == parsed(entry))
+/// Whether an entry has the value we would write, in whatever form.
+fn is_equal(entry: &Value, ours: &str) -> bool {
+    serde_json::from_str::<Value>(ours).is_ok_and(|ours| *entry == ours)
 }
 
 fn malformed(path: &Path, what: &str) -> Error {
     Error::new(ErrorCode::InvalidInput, format!("{} cannot be read: {what}", path.display()))
-        .hint("repair the file first; it was left as it is")
+        .hint("fix the file first; it was not changed")
         .detail("path", path.display().to_string())
+}
+
+fn not_an_object(path: &Path) -> Error {
+    malformed(path, &format!("an object was expected as the value of {NAME:?}"))
 }
 
 fn change(harness: &Harness, path: &Path, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
@@ -389,7 +396,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&skill).unwrap(), marked(SKILL));
         uninstall();
         assert!(!home.path().join(".agents").exists(), "and with one");
-        // What the user made of it is theirs.
+        // A skill that the user edited is kept.
         let edited = older.replace("an older", "my own");
         std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
         std::fs::write(&skill, &edited).unwrap();
@@ -400,7 +407,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&skill).unwrap(), edited);
     }
 
-    /// A harness, or a person, may write between our look and our change.
+    /// A harness or a person may write to a file between our reading it and changing it.
     #[test]
     fn what_somebody_else_wrote_meanwhile_stays() {
         let home = tempfile::tempdir().unwrap();
@@ -421,7 +428,7 @@ mod tests {
             assert!(error.hint.contains("again"), "{error:?}");
             assert_eq!(read().as_deref(), Some(meanwhile));
             assert_eq!(beside(), 1, "nothing was changed, so nothing is kept aside");
-            // The next try is as good as the first, and keeps what is there now.
+            // The next attempt works and keeps the new content.
             places.install(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
             let planned = places.uninstall(&[codex()]).unwrap();
             let with_us = read().unwrap();

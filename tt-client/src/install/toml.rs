@@ -13,7 +13,7 @@ pub(super) fn set(text: &str, mcp: &McpConfig, name: &str, program: &str) -> Res
         return Ok(text.to_owned());
     }
     if servers(&document, mcp).and_then(|servers| servers.get(name)).is_none() {
-        // At the end, as a person would: not one byte before it changes.
+        // Append it, so that no byte before it changes.
         let end_of_line =
             if text.split_once('\n').is_some_and(|(line, _)| line.ends_with('\r')) { "\r\n" } else { "\n" };
         let gap = if text.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn is_set(text: &str, mcp: &McpConfig, name: &str) -> Result<bool, St
     Ok(servers(&document, mcp).is_some_and(|servers| servers.contains_key(name)))
 }
 
-/// Whether the entry is one that we write, for whatever program: it says nothing that we do not.
+/// Whether the entry is one that we write, for any program, with no key of the user's in it.
 pub(super) fn is_ours(text: &str, mcp: &McpConfig, name: &str) -> bool {
     let Ok(document) = text.parse::<DocumentMut>() else { return false };
     let found = servers(&document, mcp).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
@@ -79,14 +79,14 @@ pub(super) fn unset(text: &str, mcp: &McpConfig, name: &str) -> Result<String, S
     Ok(document.to_string())
 }
 
-/// Comments above a table's header belong to the table as far as the parser knows. Those above ours were the end of the
-/// user's file when we came: they stay, before whatever follows us.
+/// Keeps the comments above our table. The parser attaches them to the table, but they were the end of the user's file
+/// before we appended it; they stay, before the table that follows.
 fn keep_comments(document: &mut DocumentMut, removed: &Table) {
     let above = removed.decor().prefix().and_then(|above| above.as_str()).unwrap_or_default();
     if above.trim().is_empty() {
         return;
     }
-    // The empty line that we came with goes with us.
+    // The blank line that was added with the table is removed with it.
     let above = above.strip_suffix('\n').map_or(above, |above| above.strip_suffix('\r').unwrap_or(above));
     let mut next = None;
     each_table(document.as_table_mut(), &mut |table| {
@@ -140,7 +140,7 @@ fn text_of(item: &Item) -> String {
     item.to_string().split_whitespace().collect()
 }
 
-/// Whether the file says what we would write, whatever else the user put there.
+/// Whether the entry has everything that we would write, whatever else is in it.
 fn same(document: &DocumentMut, mcp: &McpConfig, name: &str, entry: &Table) -> bool {
     let found = servers(document, mcp).and_then(|servers| servers.get(name)).and_then(Item::as_table_like);
     found.is_some_and(|found| {

@@ -1,11 +1,14 @@
-//! Text laid out for a terminal of a given width, measured in the columns a terminal gives each character.
+//! Lays text out for a terminal of a given width, measured in the columns a terminal gives each character.
 //!
-//! Lines are broken here and not by the terminal, and what follows a break is set in: a long text from elsewhere can then
-//! never begin a line at the margin, where only our own words stand.
+//! Lines are broken here and not by the terminal, and continuation lines are indented: a long text that another member wrote
+//! can then never begin a line at the margin, where only our own words are. `textwrap` fills the lines; measuring and
+//! breaking words are done here, because words may contain our colours and characters whose width terminals disagree on.
 
+use textwrap::wrap_algorithms::wrap_first_fit;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The columns a text takes, our own colours aside. Where terminals disagree (an emoji and its modifier), the larger.
+/// The columns a text takes, not counting our own colours. Where terminals disagree (an emoji and its modifier), the larger
+/// number.
 pub(crate) fn columns(text: &str) -> usize {
     let plain = without_colours(text);
     plain.width().max(plain.chars().map(|c| c.width().unwrap_or(0)).sum())
@@ -16,87 +19,94 @@ pub(crate) fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// Breaks the lines of a text that are longer than `width`, between words where it can. What comes after a break is set in
-/// by `hang` columns, but by no more than half the width.
+/// Breaks the lines of a text that are longer than `width`, between words where that is possible. Continuation lines are
+/// indented by `hang` columns, but by no more than half the width.
 pub(crate) fn wrapped(text: &str, width: usize, hang: usize) -> String {
     let width = width.max(2);
-    let mut page = Page { text: String::with_capacity(text.len()), column: 0, width, hang: hang.min(width / 2) };
+    let hang = hang.min(width / 2);
+    let mut page = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        page.column = 0;
-        page.line(line);
-        page.text.push_str(end);
+        let fragments = fragments(line, width, width - hang);
+        let lines = wrap_first_fit(&fragments, &[as_width(width), as_width(width - hang)]);
+        for (number, line) in lines.iter().enumerate() {
+            if number > 0 {
+                page.push('\n');
+                page.push_str(&" ".repeat(hang));
+            }
+            for (at, fragment) in line.iter().enumerate() {
+                page.push_str(fragment.text);
+                if at + 1 < line.len() {
+                    page.push_str(&" ".repeat(fragment.gap));
+                }
+            }
+        }
+        page.push_str(end);
     }
-    page.text
+    page
 }
 
-/// The spaces a line begins with.
+/// The number of spaces at the beginning of a line.
 pub(crate) fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// The spaces one sees before a line, whether its colour begins before or after them.
+/// The visible indentation of a line, whether its colour begins before or after the spaces.
 pub(crate) fn margin(line: &str) -> usize {
     indentation(&without_colours(line))
 }
 
-struct Page {
-    text: String,
-    column: usize,
-    width: usize,
-    hang: usize,
+/// A part of a line that is not broken, and the spaces that follow it.
+#[derive(Debug)]
+struct Fragment<'a> {
+    text: &'a str,
+    columns: usize,
+    gap: usize,
 }
 
-impl Page {
-    fn line(&mut self, line: &str) {
-        let mut rest = line;
-        while !rest.is_empty() {
-            let gap = indentation(rest);
-            let word = &rest[gap..];
-            let word = &word[..word.find(' ').unwrap_or(word.len())];
-            rest = &rest[gap + word.len()..];
-            self.word(gap, word);
-        }
+impl textwrap::core::Fragment for Fragment<'_> {
+    fn width(&self) -> f64 {
+        as_width(self.columns)
     }
 
-    fn word(&mut self, gap: usize, word: &str) {
-        let long = columns(word);
-        if self.column + gap + long <= self.width {
-            self.push(&" ".repeat(gap), gap);
-            return self.push(word, long);
-        }
-        if self.hang + long <= self.width && self.column > 0 {
-            self.break_line();
-            return self.push(word, long);
-        }
-        // Longer than a line: it begins where it stands and is broken between characters.
-        if self.column + gap < self.width {
-            self.push(&" ".repeat(gap), gap);
+    fn whitespace_width(&self) -> f64 {
+        as_width(self.gap)
+    }
+
+    fn penalty_width(&self) -> f64 {
+        0.0
+    }
+}
+
+fn as_width(columns: usize) -> f64 {
+    columns as f64
+}
+
+/// The words of a line. A word longer than `room` is split into pieces, so that it begins on the current line and is broken
+/// between characters; so is the first word, if the indentation leaves too little room for it.
+fn fragments(line: &str, width: usize, room: usize) -> Vec<Fragment<'_>> {
+    let indent = indentation(line);
+    let shown = indent.min(width - 1);
+    let mut fragments = vec![Fragment { text: &line[..shown], columns: shown, gap: 0 }];
+    let mut rest = &line[indent..];
+    let mut first_room = Some(width - shown);
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(rest.find(' ').unwrap_or(rest.len()));
+        let gap = indentation(after);
+        if columns(word) <= first_room.take().unwrap_or(room) {
+            fragments.push(Fragment { text: word, columns: columns(word), gap: 0 });
         } else {
-            self.break_line();
+            fragments.extend(pieces(word).map(|text| Fragment { text, columns: columns(text), gap: 0 }));
         }
-        for piece in pieces(word) {
-            let long = columns(piece);
-            if self.column + long > self.width {
-                self.break_line();
-            }
-            self.push(piece, long);
+        if let Some(last) = fragments.last_mut() {
+            last.gap = gap;
         }
+        rest = &after[gap..];
     }
-
-    fn push(&mut self, text: &str, columns: usize) {
-        self.text.push_str(text);
-        self.column += columns;
-    }
-
-    fn break_line(&mut self) {
-        self.text.push('\n');
-        self.column = 0;
-        self.push(&" ".repeat(self.hang), self.hang);
-    }
+    fragments
 }
 
-/// A word in pieces that stay together: a character with the marks that combine with it, a colour with what it colours.
+/// Splits a word between characters. Combining marks stay with their character, and a colour with what it colours.
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
@@ -117,7 +127,7 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The length of the colour this text begins with: `ESC [ digits m`, which nobody but us writes.
+/// The length of the colour this text begins with: `ESC [ digits m`, which only our own code writes.
 fn colour_at(text: &str) -> usize {
     let Some(inner) = text.strip_prefix("\x1b[") else { return 0 };
     let digits = inner.len() - inner.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').len();
@@ -146,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_break_between_words_and_go_on_set_in() {
+    fn lines_break_between_words_and_continue_indented() {
         assert_eq!(wrapped("short\n", 20, 2), "short\n");
         assert_eq!(wrapped("one two three four", 9, 2), "one two\n  three\n  four");
         assert_eq!(wrapped("  next: a  b and more\n", 14, 8), "  next: a  b\n       and\n       more\n");

@@ -1,4 +1,4 @@
-//! No room where one was looked for: which room may have been meant.
+//! Suggests rooms when there is none at the path that was given.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,12 +8,11 @@ use tt_proto::{Error, ErrorCode};
 use crate::Context;
 use crate::connect::{Client, Settings, Transport};
 
-/// Nobody can make use of more suggestions than this.
-const ENOUGH: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
-/// An error about a path, with the rooms that may have been meant. Anything else stays as it is, and so does this one when
-/// the daemon cannot be asked.
-pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
+/// Adds the rooms that may have been meant to an error about a path. Any other error is returned unchanged, and so is this
+/// one when the daemon cannot be asked.
+pub(crate) async fn with_suggestions(context: &Context, error: Error) -> Error {
     let typed = match (error.code, error.details.get("path").and_then(|path| path.as_str())) {
         (ErrorCode::RoomNotFound | ErrorCode::InvalidInput, Some(typed)) => PathBuf::from(typed),
         _ => return error,
@@ -22,10 +21,10 @@ pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
     let mut error = error;
     if error.code == ErrorCode::RoomNotFound {
         error.message = format!("nobody has joined {} yet", asked.display());
-        let path = if typed == Path::new(".") { String::new() } else { format!(" {}", word(&typed)) };
+        let path = if typed == Path::new(".") { String::new() } else { format!(" {}", shell_word(&typed)) };
         error.hint = format!("join it: tt join{path}");
     }
-    let near = near(&asked, rooms(context).await);
+    let near = near_matches(&asked, rooms(context).await);
     if near.is_empty() {
         return error;
     }
@@ -33,8 +32,8 @@ pub(crate) async fn suggest(context: &Context, error: Error) -> Error {
     error.detail("near_matches", near)
 }
 
-/// A path as it can be typed to a shell.
-fn word(path: &Path) -> String {
+/// A path as one word for a shell, quoted where necessary.
+fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+@%,:=".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
@@ -47,12 +46,13 @@ async fn rooms(context: &Context) -> Vec<PathBuf> {
     rooms.map(|all| all.rooms.into_iter().map(|room| room.canonical_path.into()).collect()).unwrap_or_default()
 }
 
-/// The rooms that lie close to a path: above or below it, of the same name elsewhere, or of a name that is a slip away.
-fn near(asked: &Path, rooms: Vec<PathBuf>) -> Vec<String> {
+/// The rooms closest to a path: its ancestors and descendants, rooms of the same name elsewhere, and rooms whose names differ
+/// by a typing error.
+fn near_matches(asked: &Path, rooms: Vec<PathBuf>) -> Vec<String> {
     let mut near: Vec<(usize, PathBuf)> =
         rooms.into_iter().filter_map(|room| distance(asked, &room).map(|far| (far, room))).collect();
     near.sort();
-    near.into_iter().take(ENOUGH).map(|(_, room)| room.display().to_string()).collect()
+    near.into_iter().take(MAX_SUGGESTIONS).map(|(_, room)| room.display().to_string()).collect()
 }
 
 fn distance(asked: &Path, room: &Path) -> Option<usize> {
@@ -61,13 +61,13 @@ fn distance(asked: &Path, room: &Path) -> Option<usize> {
     }
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let (typed, known) = (name(asked)?, name(room)?);
-    let slips = strsim::damerau_levenshtein(&typed, &known);
-    // A third of the letters may differ; a stranger of a similar name elsewhere is further away than a neighbour.
+    let typos = strsim::damerau_levenshtein(&typed, &known);
+    // A third of the letters may differ. In another directory the name must be the same, and ranks behind the neighbours.
     let elsewhere = if asked.parent() == room.parent() { 0 } else { 100 };
-    (slips <= known.chars().count() / 3 && (elsewhere == 0 || slips == 0)).then_some(10 + slips + elsewhere)
+    (typos <= known.chars().count() / 3 && (elsewhere == 0 || typos == 0)).then_some(10 + typos + elsewhere)
 }
 
-/// The path as the daemon would see it, whether or not it is there.
+/// The path as the daemon would see it, whether or not it exists.
 fn absolute(typed: &Path, cwd: Option<&Path>) -> PathBuf {
     let joined = cwd.map_or_else(|| typed.to_owned(), |cwd| cwd.join(typed));
     if let Ok(found) = joined.canonicalize() {
@@ -94,8 +94,8 @@ mod tests {
     fn rooms_above_below_beside_and_of_the_same_name_are_near() {
         let rooms =
             ["/work/shop", "/work/shop/api", "/work/store", "/play/shop", "/play/zebra"].map(PathBuf::from).to_vec();
-        let near = |asked: &str| near(Path::new(asked), rooms.clone());
-        assert_eq!(near("/work/shpo"), ["/work/shop"], "a slip");
+        let near = |asked: &str| near_matches(Path::new(asked), rooms.clone());
+        assert_eq!(near("/work/shpo"), ["/work/shop"], "a typing error");
         assert_eq!(near("/work"), ["/work/shop", "/work/store", "/work/shop/api"], "below, the nearest first");
         assert_eq!(near("/work/shop/docs"), ["/work/shop"], "above");
         assert_eq!(near("/home/me/zebra"), ["/play/zebra"], "the same name elsewhere");
@@ -107,7 +107,7 @@ mod tests {
         for (path, typed) in
             [("../shop", "../shop"), ("my shop", "'my shop'"), ("it's", "'it'\\''s'"), ("$(id)", "'$(id)'")]
         {
-            assert_eq!(word(Path::new(path)), typed);
+            assert_eq!(shell_word(Path::new(path)), typed);
         }
     }
 

@@ -1,21 +1,22 @@
-//! Rooms, turns and events as text for people: names before ids, times as "3m ago", nothing that can drive a terminal.
+//! Describes rooms, turns and events in text for people: names instead of ids, times as "3m ago", and no control
+//! characters from other members.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tt_proto::event::{Event, EventType, MemberJoined};
+use tt_proto::escape::escape_text;
+use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::{DeliveryHint, MessageSent};
-use tt_proto::names::{NamedMember, is_unambiguous};
 use tt_proto::requests::RoomState;
 use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, StickState};
 use tt_proto::{AgentId, WallTime};
 
-use crate::layout::{columns, padded};
-use crate::output::{Style, harmless};
+use super::Style;
+use super::layout::{columns, padded};
+use super::names::{Names, name};
 
-/// The time of day, for "3m ago".
-#[expect(clippy::disallowed_methods, reason = "a client has no daemon's clock; this is only for show")]
+/// The current time, for "3m ago".
+#[expect(clippy::disallowed_methods, reason = "a client has no daemon's clock; this time is only displayed")]
 pub(crate) fn now() -> WallTime {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     WallTime::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
@@ -38,89 +39,16 @@ pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
     }
 }
 
-/// A member's display name, or its id if another active member has the same name or the name is somebody else's id.
-pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
-    let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return id(agent) };
-    let named = members.iter().map(|member| NamedMember {
-        agent_id: &member.agent_id,
-        display_name: &member.display_name,
-        is_active: member.status == MemberStatus::Active,
-    });
-    if is_unambiguous(agent, &member.display_name, named) { quoted(&member.display_name) } else { id(agent) }
-}
+/// How many members that are gone are listed.
+const MAX_GONE_SHOWN: usize = 3;
 
-/// Words of ours that stand where names stand.
-const OURS: [&str; 5] = ["everyone", "nobody", "room", "somebody", "you"];
-
-/// A name that cannot pass for an id, for a word of ours, for more than a name or, by letters of another script that look the
-/// same, for somebody else's name. One that could is put in quotes.
-pub(crate) fn quoted(name: &str) -> String {
-    let plain = name.chars().all(is_plain);
-    if plain && !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
-        return name.to_owned();
-    }
-    in_quotes(name)
-}
-
-/// A member by the name it has to itself, else by its id.
-pub(crate) fn called(agent: &AgentId, display_name: Option<&str>) -> String {
-    display_name.map_or_else(|| id(agent), quoted)
-}
-
-/// An id as it is shown. Its owner may choose it freely, so only one that has the form of an id, which no bare name has,
-/// goes without quotes.
-pub(crate) fn id(agent: &AgentId) -> String {
-    let id = agent.as_str();
-    let plain = id.contains(':') && id.chars().all(|c| is_plain(c) || c == ':');
-    if plain { id.to_owned() } else { in_quotes(id) }
-}
-
-fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "-_.@".contains(c)
-}
-
-fn in_quotes(text: &str) -> String {
-    format!("\"{}\"", harmless(text).replace('"', "\\\""))
-}
-
-/// What members are called, as the log tells it: a display name where it is one member's alone, else the agent id.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Names(BTreeMap<AgentId, String>);
-
-impl Names {
-    pub(crate) fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
-        let mut names = Self::default();
-        events.into_iter().for_each(|event| names.learn(event));
-        names
-    }
-
-    /// A join says what the member is called from then on.
-    pub(crate) fn learn(&mut self, event: &Event) {
-        let joined = event.payload.as_ref().and_then(|p| serde_json::from_str::<MemberJoined>(p.as_str()).ok());
-        if let (EventType::MemberJoined, Some(agent), Some(joined)) = (event.event_type, &event.from_agent_id, joined) {
-            self.0.insert(agent.clone(), joined.display_name);
-        }
-    }
-
-    pub(crate) fn get(&self, agent: &AgentId) -> String {
-        let named = self.0.iter().map(|(agent_id, name)| NamedMember { agent_id, display_name: name, is_active: true });
-        match self.0.get(agent) {
-            Some(name) if is_unambiguous(agent, name, named) => quoted(name),
-            _ => id(agent),
-        }
-    }
-}
-
-/// How many who are gone are worth a line each.
-const GONE_SHOWN: usize = 3;
-
-/// The room at a glance.
+/// Describes a room: the stick, the handoff and the members.
 pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -> String {
     let (room, members, now) = (&state.room, &state.members, now());
     let who = |agent: &AgentId| {
         if agent == me { format!("{} (you)", name(agent, members)) } else { name(agent, members) }
     };
-    let mut text = style.row("", &style.bold(&harmless(&room.canonical_path)));
+    let mut text = style.row("", &style.bold(&escape_text(&room.canonical_path)));
     let turn = match (room.turn_id, state.turn_started_at) {
         (turn, Some(since)) => format!("turn {turn}, taken {}", ago(since, now)),
         (turn, None) => format!("turn {turn}"),
@@ -168,8 +96,8 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     text
 }
 
-/// The members, the way the stick will go: its holder, those who wait in their order, the others who are there, and those
-/// who are gone.
+/// The members in the order in which the stick will go: the holder, the waiters, the other active members, and those who are
+/// gone.
 fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, style: &Style, all: bool) -> String {
     let (room, now) = (&state.room, now());
     let place = |member: &Member| state.queue.iter().position(|agent| *agent == member.agent_id);
@@ -178,7 +106,7 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
         _ if room.reserved_for.as_ref() == Some(&member.agent_id) => (1, 0, 0),
         (MemberStatus::Active, Some(place)) => (2, place, 0),
         (MemberStatus::Active, None) => (3, 0, 0),
-        // The last one seen comes first.
+        // The member seen last comes first.
         _ => (4, 0, -member.last_seen_at.as_millis()),
     };
     let mut members: Vec<&Member> = state.members.iter().collect();
@@ -188,7 +116,7 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
         .into_iter()
         .filter(|member| {
             gone += usize::from(member.status == MemberStatus::Gone && rank(member).0 == 4);
-            all || rank(member).0 < 4 || (member.status == MemberStatus::Gone && gone <= GONE_SHOWN)
+            all || rank(member).0 < 4 || (member.status == MemberStatus::Gone && gone <= MAX_GONE_SHOWN)
         })
         .collect();
     let width = shown.iter().map(|m| columns(&who(&m.agent_id))).filter(|width| *width <= 24).max().unwrap_or(8).max(8);
@@ -218,7 +146,7 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
     text
 }
 
-/// What a member does, or since when it does nothing.
+/// What a member is doing, or when it was last seen.
 fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now: WallTime) -> String {
     let seen = format!("seen {}", ago(member.last_seen_at, now));
     match (member.status, member.liveness, place) {
@@ -233,16 +161,16 @@ fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now:
     }
 }
 
-/// A handoff, as its reader needs it: what to do first. Every line is set in by this much.
+/// A handoff, beginning with the next action. Every line begins with `indentation`.
 pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String {
     let Ok(handoff) = serde_json::from_str::<Handoff>(raw.as_str()) else {
-        return style.row(indentation, &harmless(raw.as_str()));
+        return style.row(indentation, &escape_text(raw.as_str()));
     };
     let field = |label: &str, text: &str| {
-        // Lines of a text go on below it, so that none can pass for a field of its own.
+        // Further lines of a text are indented below it, so that none can pass for another field.
         let lines = text.split('\n').enumerate().map(|(number, line)| {
             let label = if number == 0 { label.to_owned() } else { " ".repeat(columns(label)) };
-            style.row(&format!("{indentation}{label} "), &harmless(line))
+            style.row(&format!("{indentation}{label} "), &escape_text(line))
         });
         lines.collect::<String>()
     };
@@ -261,14 +189,14 @@ pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String
     text
 }
 
-/// How far a line of an event's text is set in: below the words, beside the number and the time.
-const BESIDE: usize = 16;
+/// The indentation of an event's text, which is the width of its number and time.
+const EVENT_INDENT: usize = 16;
 
-/// One event as a sentence, and what it carries below it.
+/// One event as a sentence, with its handoff or message below it.
 pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
     let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| names.get(a));
     let (from, to) = (style.bold(&agent(&event.from_agent_id)), agent(&event.to_agent_id));
-    let reason = event.reason.as_deref().map(harmless).unwrap_or_default();
+    let reason = event.reason.as_deref().map(escape_text).unwrap_or_default();
     let turn = event.turn_id.unwrap_or(0);
     let what = match event.event_type {
         EventType::Claim => format!("{from} has turn {turn}"),
@@ -286,14 +214,14 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
         EventType::ReservationExpired => format!("{to} did not take the stick in time"),
         EventType::Unknown => format!("{from} did something that this version of tt does not know"),
     };
-    let mut text = style.row(&beside(event, style), &what);
+    let mut text = style.row(&event_prefix(event, style), &what);
     if let Some(handoff) = &event.handoff {
-        text.push_str(&self::handoff(handoff, &" ".repeat(BESIDE), style));
+        text.push_str(&self::handoff(handoff, &" ".repeat(EVENT_INDENT), style));
     }
     text
 }
 
-/// A message as people read a conversation. Every line of the body is set in, so that none can pass for another sender's.
+/// A message as in a conversation. Every line of the body is indented, so that none can pass for another sender's.
 fn message(event: &Event, names: &Names, style: &Style) -> String {
     let agent = |agent: &AgentId| names.get(agent);
     let from = event.from_agent_id.as_ref().map_or_else(|| "somebody".to_owned(), agent);
@@ -302,55 +230,21 @@ fn message(event: &Event, names: &Names, style: &Style) -> String {
     let (body, hint) = sent.map_or((String::new(), DeliveryHint::Normal), |sent| (sent.body, sent.delivery_hint));
     let loud = if hint == DeliveryHint::Normal { String::new() } else { style.warn(&format!(" [{}]", hint.as_str())) };
     let head = format!("{} {} {to}{loud}", style.bold(&from), style.dim("to"));
-    let mut text = style.row(&beside(event, style), &head);
+    let mut text = style.row(&event_prefix(event, style), &head);
     for line in body.split('\n') {
-        text.push_str(&style.row(&" ".repeat(BESIDE), &harmless(line)));
+        text.push_str(&style.row(&" ".repeat(EVENT_INDENT), &escape_text(line)));
     }
     text
 }
 
-/// What stands beside an event: its number and how long ago it was.
-fn beside(event: &Event, style: &Style) -> String {
+/// What precedes an event on its line: its number and how long ago it was.
+fn event_prefix(event: &Event, style: &Style) -> String {
     style.dim(&format!("{:>5} {:>9} ", event.event_seq, ago(event.created_at, now())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_cannot_pass_for_an_id_or_for_our_words() {
-        for plain in ["claude", "code-reviewer_2.0", "bob@home"] {
-            assert_eq!(quoted(plain), plain);
-        }
-        for (name, shown) in [
-            ("codex:5c11d1e8", "\"codex:5c11d1e8\""),
-            ("alice (you)", "\"alice (you)\""),
-            ("codex to alice", "\"codex to alice\""),
-            ("Everyone", "\"Everyone\""),
-            ("\u{430}lice", "\"\u{430}lice\""),
-            ("漢字", "\"漢字\""),
-            ("a\" to \"b", "\"a\\\" to \\\"b\""),
-        ] {
-            assert_eq!(quoted(name), shown);
-        }
-    }
-
-    #[test]
-    fn an_id_cannot_pass_for_a_name_or_for_our_words() {
-        for plain in ["codex:5c11d1e8", "human:alice", "ci:a.b@host_2"] {
-            assert_eq!(id(&AgentId::trusted(plain)), plain);
-        }
-        for (agent, shown) in [
-            ("alice", "\"alice\""),
-            ("everyone", "\"everyone\""),
-            ("human:alice(you)", "\"human:alice(you)\""),
-            ("human:\u{430}lice", "\"human:\u{430}lice\""),
-            ("a:\"b", "\"a:\\\"b\""),
-        ] {
-            assert_eq!(id(&AgentId::trusted(agent)), shown);
-        }
-    }
 
     #[test]
     fn spans_are_short() {

@@ -1,14 +1,15 @@
-//! A command described to the argument parser only once it is the one that was given. Describing all of them costs a short
-//! command more than parsing its own words does.
+//! Arguments that are described to the parser only when their command is the one that was given. Describing those of every
+//! command would take longer than parsing the command line does.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+/// The arguments of one command, described when the parser asks for them.
 #[derive(Debug)]
-pub(crate) struct Later<T>(pub T);
+pub(crate) struct LazyArgs<T>(pub T);
 
-impl<T: FromArgMatches> FromArgMatches for Later<T> {
+impl<T: FromArgMatches> FromArgMatches for LazyArgs<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        T::from_arg_matches(matches).map(Later)
+        T::from_arg_matches(matches).map(LazyArgs)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -16,7 +17,7 @@ impl<T: FromArgMatches> FromArgMatches for Later<T> {
     }
 }
 
-impl<T: Args> Args for Later<T> {
+impl<T: Args> Args for LazyArgs<T> {
     fn augment_args(command: Command) -> Command {
         command.defer(T::augment_args)
     }
@@ -26,7 +27,7 @@ impl<T: Args> Args for Later<T> {
     }
 }
 
-impl<T: Subcommand> Subcommand for Later<T> {
+impl<T: Subcommand> Subcommand for LazyArgs<T> {
     fn augment_subcommands(command: Command) -> Command {
         command.defer(T::augment_subcommands)
     }

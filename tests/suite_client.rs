@@ -1,0 +1,10 @@
+//! The command line: what people and agents type, see and install.
+
+mod arguments;
+mod command_line;
+mod install;
+mod mcp;
+mod readme;
+mod screens;
+mod skill;
+mod terminal_safety;

@@ -1,0 +1,8 @@
+//! The daemon as a process: its life, its files, who calls it.
+
+mod identity;
+mod layout;
+mod lifecycle;
+mod recovery;
+mod service;
+mod versions;

@@ -1,0 +1,9 @@
+//! What happens in rooms: turns, messages, membership.
+
+mod messages;
+mod names;
+mod payloads;
+mod receive;
+mod rooms;
+mod turns;
+mod waits;
