@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A daemon that only needs to be served, and what it needs for that.
+/// A daemon that is ready to serve.
 struct Started {
     daemon: Daemon,
     runtime: Runtime,
@@ -93,7 +93,7 @@ fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
     // Only systemd passes descriptors, and then the daemon was not detached by a client.
     let passed = if detached { listenfd::ListenFd::empty() } else { listenfd::ListenFd::from_env() };
     allow_many_descriptors();
-    // Before the lock: whoever can find this process by it may signal it, and it must end in order.
+    // Before the lock: a process that finds this one by its lock file may signal it, and it must end in order.
     let cannot = |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("no runtime: {e}"));
     let runtime = runtime().map_err(cannot)?;
     let signals = Signals::listen(&runtime).map_err(cannot)?;
@@ -125,8 +125,8 @@ fn run(started: Started) -> ExitCode {
     }
 }
 
-/// The signals that end the daemon, kept from `listen` on until somebody asks; and one that must not, where a file may not
-/// grow: whoever writes to it is told by an error as well.
+/// The signals that end the daemon, remembered from `listen` on; and one that must not end it: where a file may not grow,
+/// the write fails as well.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

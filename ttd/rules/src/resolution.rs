@@ -1,6 +1,6 @@
 //! Which room a path belongs to.
 //!
-//! Pure: what lies on the disk and which rooms exist is asked of a [`World`].
+//! Pure: the filesystem and the existing rooms are reached through a [`World`].
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ pub trait World {
     fn room_exists(&self, dir: &Path) -> bool;
 }
 
-/// What makes a directory the root of a workspace where there is no repository.
+/// Files that make a directory the root of a workspace if there is no repository.
 pub const MARKERS: &[&str] =
     &[".talking-stick", "AGENTS.md", "CLAUDE.md", "Cargo.toml", "package.json", "pyproject.toml", "go.mod"];
 
-/// Where a request belongs.
+/// The room a path belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
     /// The room's path.
@@ -55,7 +55,8 @@ pub fn resolve(dir: &Path, force_new: bool, world: &dyn World) -> Resolution {
     }
 }
 
-/// The search goes up to below home; home, and what lies above it, counts only when that very directory was asked for.
+/// Whether a directory counts in the search for a room. The search stops below home; home and the directories above it count
+/// only if they are the directory asked for.
 pub fn in_reach(candidate: &Path, asked: &Path, home: Option<&Path>) -> bool {
     candidate == asked || home.is_none_or(|home| !home.starts_with(candidate))
 }

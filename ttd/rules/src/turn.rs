@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_hands_the_turn_and_the_handoff_to_whoever_waits() {
+    fn a_release_hands_the_turn_and_the_handoff_to_the_member_that_waits() {
         let (mut room, lease) = owned(&["a", "b"], "a");
         wait(&mut room, &id("b"), LISTEN, &moment(1)).unwrap();
         let grant = release(&mut room, &id("a"), &lease, 1, &handoff(), &moment(2)).unwrap().unwrap();

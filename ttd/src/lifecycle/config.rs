@@ -17,7 +17,7 @@ struct File {
     policy: std::collections::BTreeMap<String, String>,
 }
 
-/// The times the rules go by: the defaults, then the file, then `TALKING_STICK_<NAME>`.
+/// The policy: the defaults, overridden by the file, overridden by `TALKING_STICK_<NAME>`.
 pub fn policy(paths: &Paths, env: &Environment) -> Result<Policy, Error> {
     let mut overrides = PolicyOverrides::default();
     let path = paths.config_dir.join("config.toml");

@@ -1,4 +1,5 @@
-//! Becoming a daemon: a session of its own, no descriptors of whoever started it, no working directory to keep busy.
+//! Becoming a daemon: a session of its own, no descriptors of the process that started it, no working directory to keep
+//! busy.
 //!
 //! The client that spawns us has cleared the environment and set the standard streams: null, the readiness pipe, the log.
 
@@ -26,13 +27,13 @@ fn close_inherited() {
     }
 }
 
-/// Tells the waiting client on standard output how starting went, then lets go of the pipe.
+/// Reports the outcome of the start to the waiting client on standard output, then closes the pipe.
 pub fn report(outcome: &Result<Ready, Error>) {
     let line = match outcome {
         Ok(ready) => serde_json::json!({ "ready": ready }),
         Err(error) => serde_json::json!({ "failed": error }),
     };
-    // The client may have given up waiting; the daemon serves whoever comes next.
+    // The client may have given up waiting; the daemon serves the next one.
     let _ = writeln!(std::io::stdout(), "{line}");
     if let Ok(null) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdout(null);

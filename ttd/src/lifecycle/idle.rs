@@ -57,7 +57,7 @@ impl Default for Activity {
 impl Drop for Busy {
     fn drop(&mut self) {
         let inner = &self.0.0;
-        // The time first: whoever sees the count at zero must see how long ago that was.
+        // The time first: a reader that sees the count at zero must see since when.
         *inner.rested.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         inner.busy.fetch_sub(1, Ordering::AcqRel);
     }

@@ -15,11 +15,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, soc
 use tt_proto::paths::Paths;
 use tt_proto::{Error, ErrorCode};
 
-/// How long a daemon that is on its way out may take before a new one gives up on it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a new daemon waits for one that is stopping.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a second daemon looks whether the first has begun to answer.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a second daemon checks whether the first has begun to listen.
+const LISTEN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The held lock. Dropping it frees it.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Lock {
     _file: File,
 }
 
-/// What came of asking for the lock.
+/// The outcome of asking for the lock.
 #[derive(Debug)]
 pub enum Acquired {
     Held(Lock),
@@ -58,7 +58,7 @@ pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(e)) => return Err(cannot(e)),
     }
-    if activated && let Ok(pid) = named(&path).parse() {
+    if activated && let Ok(pid) = holder(&path).parse() {
         tracing::info!(pid, "taking over from a daemon that has lost its socket");
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
     }
@@ -67,12 +67,12 @@ pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
     std::thread::spawn(move || sender.send(file.lock().map(|()| file)));
     let started = Instant::now();
     loop {
-        match locked.recv_timeout(LOOK) {
+        match locked.recv_timeout(LISTEN_CHECK_INTERVAL) {
             Ok(Ok(file)) => return held(file).map_err(cannot),
             Ok(Err(e)) => return Err(cannot(e)),
-            Err(_) if !activated && somebody_listens(&paths.socket) => return Ok(Acquired::Running),
-            Err(_) if started.elapsed() > PATIENCE => {
-                let pid = named(&path);
+            Err(_) if !activated && is_listening(&paths.socket) => return Ok(Acquired::Running),
+            Err(_) if started.elapsed() > LOCK_TIMEOUT => {
+                let pid = holder(&path);
                 return Err(Error::new(
                     ErrorCode::DaemonUnreachable,
                     format!("another ttd (pid {pid}) holds the lock but does not answer"),
@@ -84,13 +84,13 @@ pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
     }
 }
 
-/// Whom the lock file names.
-fn named(path: &Path) -> String {
+/// The process that the lock file names.
+fn holder(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Whether a daemon has its socket open. One that is too busy to take us in has.
-fn somebody_listens(path: &Path) -> bool {
+/// Whether a daemon listens on the socket. One that is too busy to accept does.
+fn is_listening(path: &Path) -> bool {
     let connected = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).and_then(|fd| {
         fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         connect(fd.as_raw_fd(), &UnixAddr::new(path)?)

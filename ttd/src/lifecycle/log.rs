@@ -9,28 +9,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// A file is rotated once it is this long.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// The length at which a log file is rotated.
+const MAX_LOG_BYTES: u64 = 1024 * 1024;
 
-/// `ttd.log.1` to `ttd.log.3`.
-const KEPT: u32 = 3;
+/// Rotated files that are kept: `ttd.log.1` to `ttd.log.3`.
+const ROTATED_FILES: u32 = 3;
 
 /// Sends all tracing of this process to the file.
 pub fn start(path: &Path, filter: Option<&str>) -> io::Result<()> {
-    let log = Rotating::open(path, MAX_BYTES)?;
+    let log = RotatingFile::open(path, MAX_LOG_BYTES)?;
     let filter = EnvFilter::try_new(filter.unwrap_or("info")).unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber =
-        tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_writer(Shared(Mutex::new(log)));
+        tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_writer(SharedFile(Mutex::new(log)));
     // A second daemon in one process (a test) keeps the first one's log.
     let _ = tracing::subscriber::set_global_default(subscriber.finish());
     Ok(())
 }
 
-struct Shared(Mutex<Rotating>);
+struct SharedFile(Mutex<RotatingFile>);
 
-struct Guard<'a>(MutexGuard<'a, Rotating>);
+struct Guard<'a>(MutexGuard<'a, RotatingFile>);
 
-impl<'a> MakeWriter<'a> for Shared {
+impl<'a> MakeWriter<'a> for SharedFile {
     type Writer = Guard<'a>;
 
     fn make_writer(&'a self) -> Guard<'a> {
@@ -49,14 +49,14 @@ impl Write for Guard<'_> {
 }
 
 /// Appends to a file and moves it aside when it has grown.
-struct Rotating {
+struct RotatingFile {
     path: PathBuf,
     file: File,
     length: u64,
     max: u64,
 }
 
-impl Rotating {
+impl RotatingFile {
     fn open(path: &Path, max: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         let length = file.metadata()?.len();
@@ -65,7 +65,7 @@ impl Rotating {
 
     fn rotate(&mut self) -> io::Result<()> {
         let aged = |n: u32| PathBuf::from(format!("{}.{n}", self.path.display()));
-        for n in (1..KEPT).rev() {
+        for n in (1..ROTATED_FILES).rev() {
             let _ = std::fs::rename(aged(n), aged(n + 1));
         }
         std::fs::rename(&self.path, aged(1))?;
@@ -74,7 +74,7 @@ impl Rotating {
     }
 }
 
-impl Write for Rotating {
+impl Write for RotatingFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.length >= self.max {
             // Better a log that grows than one that stops.
@@ -100,7 +100,7 @@ mod tests {
     fn the_log_is_rotated_kept_small_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ttd.log");
-        let mut log = Rotating::open(&path, 100).unwrap();
+        let mut log = RotatingFile::open(&path, 100).unwrap();
         for n in 0..100 {
             writeln!(log, "line {n:04}").unwrap();
         }
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         }
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("line 0099\n"));
-        let reopened = Rotating::open(&path, 100).unwrap();
+        let reopened = RotatingFile::open(&path, 100).unwrap();
         assert_eq!(reopened.length, std::fs::metadata(&path).unwrap().len());
     }
 }

@@ -136,7 +136,7 @@ impl Daemon {
         Stopper(self.stop.clone())
     }
 
-    /// Serves until something says stop, then drains and closes. The lock goes last: whoever gets it next finds
+    /// Serves until it is told to stop, then drains and closes. The lock is released last: the daemon that gets it next finds
     /// everything in order.
     pub async fn serve(self) -> Result<(), Error> {
         let Self { options, store, socket, lock, stop } = self;

@@ -45,8 +45,7 @@ pub(super) fn arguments(pid: u32) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Reads a file of `/proc`. They say that they are empty, and whoever believes it reads them a few bytes at a time; every
-/// connection reads some of them.
+/// Reads a file of `/proc` in few calls. Such a file reports a length of zero, so an ordinary read begins with a few bytes.
 fn read(path: &str) -> Option<Vec<u8>> {
     let mut file = std::fs::File::open(path).ok()?;
     let mut bytes = vec![0; 4096];

@@ -22,7 +22,7 @@ use tt_proto::hello::Anchor;
 use tt_proto::paths::short_hash;
 pub use watch::Watch;
 
-/// No real chain of parents is longer; a longer one is a loop in what we were told.
+/// The most ancestors that are looked at. No real chain of parents is longer.
 const MAX_ANCESTORS: usize = 64;
 
 /// One process as the kernel describes it.
@@ -36,8 +36,8 @@ pub struct Process {
     pub started_at: String,
     /// The kernel's short name.
     pub name: String,
-    /// Where in its memory its arguments lie. A program that takes the place of another has them elsewhere; none where the
-    /// kernel does not say, as of another user's processes.
+    /// The address of its arguments in its memory, which changes when it runs another program. None if the kernel does not
+    /// tell, as for processes of other users.
     pub arguments_at: Option<(u64, u64)>,
 }
 
@@ -45,16 +45,16 @@ pub struct Process {
 pub trait Processes: Send + Sync {
     fn get(&self, pid: u32) -> Option<Process>;
 
-    /// What a process was started with; nothing where that cannot be read. It lives in the memory of the process, and one in
-    /// trouble can keep whoever asks waiting.
+    /// The command line of a process, or nothing if it cannot be read. It is in the memory of that process, so reading it
+    /// can block.
     fn arguments(&self, process: &Process) -> Vec<String>;
 
-    /// The directory a process stands in, under the kernel's name for it, where that can be had without touching a disk.
+    /// The working directory of a process as the kernel names it, if that needs no look at the filesystem.
     fn cwd(&self, _pid: u32) -> Option<PathBuf> {
         None
     }
 
-    /// When a process began, which is all that says whether it is the same one.
+    /// When a process began, which tells it from a later one with the same pid.
     fn started_at(&self, pid: u32) -> Option<String> {
         self.get(pid).map(|process| process.started_at)
     }
@@ -65,7 +65,7 @@ pub trait Processes: Send + Sync {
     /// `NotFound` when there is no such process. Called inside the runtime.
     fn open(&self, pid: u32) -> io::Result<Exit>;
 
-    /// The process and everything above it, nearest first, each looked up when it is its turn.
+    /// The process and its ancestors, nearest first, each looked up when the iterator reaches it.
     fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
         let mut next = pid;
         let lookup = move || {
@@ -96,7 +96,7 @@ impl Kernel {
         Self { host_id: short_hash([platform::host_key().as_bytes()]), boot_id: platform::boot_id() }
     }
 
-    /// Which start of the machine this is.
+    /// Identifies the current boot of the machine.
     pub fn boot_id(&self) -> &str {
         &self.boot_id
     }

@@ -1,4 +1,4 @@
-//! The open connections: who is at the other end, what is under way, and which one has to make room.
+//! The open connections: who each belongs to, its calls in progress, and which one is closed when there are too many.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,13 +21,13 @@ use tt_rules::ConnectionId;
 use crate::lifecycle::idle::{Activity, Busy};
 use crate::listeners::Listeners;
 
-/// More connections than this, and the one that has been idle longest is closed to make room.
+/// The most open connections. One more closes the one that has been idle longest.
 pub const MAX_CONNECTIONS: usize = 512;
 
-/// Calls one connection may have under way. Nothing more is read from it until some of them are answered.
+/// The most calls in progress on one connection. Nothing more is read from it until one of them is answered.
 const MAX_CALLS: usize = 256;
 
-/// One client's connection. It travels in the extensions of every request that comes in on it.
+/// One client's connection. Every request that arrives on it carries it in its extensions.
 #[derive(Debug)]
 pub struct Connection {
     id: u64,
@@ -42,15 +42,15 @@ pub struct Connection {
     uses: Arc<AtomicU64>,
     /// True once the stream is closed.
     closed: watch::Sender<bool>,
-    /// The client does not take the answers it has.
+    /// The client does not read its responses.
     stuck: AtomicBool,
-    /// Whoever wants to read the next request.
+    /// The task that reads requests, while it has to wait.
     reader: Mutex<Option<Waker>>,
     /// Gives back the messages this connection took and has not confirmed.
     listeners: Listeners,
 }
 
-/// Who is at the other end, for as long as the connection lasts.
+/// Who a connection belongs to, for as long as it lasts.
 #[derive(Debug)]
 pub struct Session {
     pub identity: Identity,
@@ -58,11 +58,11 @@ pub struct Session {
     pub signals: Signals,
     /// The client's working directory, which relative paths start from.
     pub cwd: Option<PathBuf>,
-    /// The room it said it stands in last, or why there is none to speak of.
+    /// The room of the path named by the last greeting, or why there is none.
     pub here: Mutex<Result<RoomId, Error>>,
 }
 
-/// A call under way on a connection.
+/// A call in progress on a connection.
 #[derive(Debug)]
 pub struct Call {
     pub connection: Arc<Connection>,
@@ -80,8 +80,8 @@ impl Call {
         Ok(Self { connection, _busy: busy })
     }
 
-    /// The same for a call about a room, and that room's id.
-    pub fn about(extensions: &Extensions, room_id: RoomId) -> Result<(Self, RoomId), Error> {
+    /// The call a request's extensions belong to, and the id of the room it is about.
+    pub fn for_room(extensions: &Extensions, room_id: RoomId) -> Result<(Self, RoomId), Error> {
         let call = Self::of(extensions)?;
         if room_id.as_str() != RoomId::HERE {
             return Ok((call, room_id));
@@ -95,8 +95,8 @@ impl Call {
         self.session().map(|session| &session.identity)
     }
 
-    /// Resolves when the other end is gone. The server lets a call run to its end all the same.
-    pub async fn hung_up(&self) {
+    /// Resolves when the connection is closed. The server does not cancel the call.
+    pub async fn closed(&self) {
         let _ = self.connection.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
@@ -125,13 +125,13 @@ impl Connection {
         self.last_used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Strangers before acquaintances, then the one used longest ago.
+    /// The connection to close first has the lowest rank: one without a greeting, then the one used longest ago.
     fn rank(&self) -> (bool, u64) {
         (self.session.get().is_some(), self.last_used.load(Ordering::Relaxed))
     }
 
-    /// Whether to read on. The server starts every request it reads, so that a client which asks and does not listen, or
-    /// asks faster than it can be answered, would otherwise fill the memory.
+    /// Whether the next request may be read. The server starts every request it reads, so a client that sends requests
+    /// without reading responses, or faster than they can be answered, would otherwise fill the memory.
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         let full = || self.stuck.load(Ordering::Acquire) || self.calls.load(Ordering::Acquire) >= MAX_CALLS;
         if !full() {
@@ -142,7 +142,7 @@ impl Connection {
         if full() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Takes note of whether the client took what was written.
+    /// Notes whether the client accepted what was written.
     fn wrote<T>(&self, written: Poll<T>) -> Poll<T> {
         if self.stuck.swap(written.is_pending(), Ordering::AcqRel) && written.is_ready() {
             self.resume();
@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    fn hang_up(&self) {
+    fn close(&self) {
         let _ = shutdown(self.fd, Shutdown::Both);
     }
 }
@@ -181,14 +181,14 @@ impl Connections {
         self.lock().len()
     }
 
-    /// Takes a connection in, closing the longest idle one where there are too many.
+    /// Adds a connection, and closes the one that has been idle longest if there are too many.
     pub fn admit(
         &self,
         stream: UnixStream,
         pid: Option<u32>,
         activity: Activity,
         listeners: Listeners,
-    ) -> (Tracked, Arc<Connection>) {
+    ) -> (TrackedStream, Arc<Connection>) {
         let connection = Arc::new(Connection {
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             fd: stream.as_raw_fd(),
@@ -209,20 +209,21 @@ impl Connections {
             let idle = open.values().filter(|c| c.calls.load(Ordering::Acquire) == 0);
             if let Some(oldest) = idle.min_by_key(|c| c.rank()).cloned() {
                 // Out of the table at once, so that a burst closes one connection each and not the same one again.
-                oldest.hang_up();
+                oldest.close();
                 open.remove(&oldest.id);
             }
         }
         open.insert(connection.id, connection.clone());
         drop(open);
-        let tracked = Tracked { entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
+        let tracked =
+            TrackedStream { entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
         (tracked, connection)
     }
 
-    /// Closes whatever is still open.
-    pub fn hang_up_all(&self) {
+    /// Closes every connection.
+    pub fn close_all(&self) {
         for connection in self.lock().values() {
-            connection.hang_up();
+            connection.close();
         }
     }
 
@@ -231,10 +232,9 @@ impl Connections {
     }
 }
 
-/// The stream of an open connection. The entry goes first when it is dropped, so that nobody can reach for a descriptor
-/// that is closed or used again.
+/// The stream of an open connection. Its entry is dropped first, so that no descriptor is used after it was closed.
 #[derive(Debug)]
-pub struct Tracked {
+pub struct TrackedStream {
     entry: Entry,
     stream: UnixStream,
 }
@@ -252,14 +252,14 @@ impl Drop for Entry {
     }
 }
 
-impl AsyncRead for Tracked {
+impl AsyncRead for TrackedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         std::task::ready!(self.entry.connection.poll_readable(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Tracked {
+impl AsyncWrite for TrackedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.entry.connection.wrote(written)

@@ -138,7 +138,7 @@ async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result
         identity::derive_and_remember(&caller, this.options.processes.as_ref(), &this.memory)
     };
     let Some(path) = &hello.context_path else { return Ok((blocking(derive).await?, None)) };
-    let look = shared.look_at(hello.cwd.as_deref().map(Path::new), path, |directory| directory).await?;
+    let look = shared.lookup(hello.cwd.as_deref().map(Path::new), path, |directory| directory).await?;
     let both = move || Ok((derive()?, look()?));
     let find = |(identity, directory): (_, Directory), reader: &dyn tt_store::Reader| {
         Ok((identity, reader.room_at(&mut directory.candidates())?))

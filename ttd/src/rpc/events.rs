@@ -15,7 +15,7 @@ use tt_proto::{Error, ErrorCode, RoomId};
 use tt_store::room_not_found;
 
 use super::register::{Module, register, register_stream};
-use super::{Call, Shared, leaving, told_to_stop};
+use super::{Call, Shared, stopping, stopping_error};
 use crate::feed::FeedItem;
 
 /// How many events a page has if the caller does not say, and at most.
@@ -43,7 +43,7 @@ async fn get_room_events(
 ) -> Result<EventPage, Error> {
     let filter = request.filter();
     let GetRoomEvents { room_id, after_event_seq, limit, .. } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let reader = reader(&shared, &call, room_id, &filter, "any")?;
     let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
     reader.page(cursor, limit).await
@@ -56,7 +56,7 @@ async fn wait_for_events(
 ) -> Result<EventPage, Error> {
     let filter = request.filter();
     let WaitForEvents { room_id, after_event_seq, limit, max_wait_ms, .. } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let reader = reader(&shared, &call, room_id, &filter, "self")?;
     let mut stop = shared.stop.subscribe();
     let mut live = shared.engine.feed().subscribe(&reader.room_id);
@@ -85,10 +85,10 @@ async fn wait_for_events(
                     Ok(FeedItem::Event(_)) => {}
                     Ok(FeedItem::Deleted) => return Err(room_not_found(&reader.room_id)),
                     Err(RecvError::Lagged(_)) => break,
-                    Err(RecvError::Closed) => return Err(leaving()),
+                    Err(RecvError::Closed) => return Err(stopping_error()),
                 },
                 () = &mut deadline => return Ok(EventPage { events: Vec::new(), cursor_event_seq: cursor }),
-                () = told_to_stop(&mut stop) => return Err(leaving()),
+                () = stopping(&mut stop) => return Err(stopping_error()),
             }
         }
     }
@@ -103,7 +103,7 @@ async fn subscribe_events(
     let filter = request.filter();
     let SubscribeEvents { room_id, after_event_seq, .. } = request;
     let prepared = async {
-        let (call, room_id) = Call::about(&extensions, room_id)?;
+        let (call, room_id) = Call::for_room(&extensions, room_id)?;
         let reader = reader(&shared, &call, room_id, &filter, "self")?;
         let live = shared.engine.feed().subscribe(&reader.room_id);
         let (newest, _) = reader.head().await?;
@@ -196,7 +196,7 @@ impl LogReader {
                 let news = tokio::select! {
                     news = live.recv() => news,
                     () = sink.closed() => return,
-                    () = told_to_stop(&mut stop) => return end(&sink, cursor, "stopping").await,
+                    () = stopping(&mut stop) => return end(&sink, cursor, "stopping").await,
                 };
                 match news {
                     // The page may have run ahead of the live buffer.

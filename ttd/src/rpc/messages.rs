@@ -16,7 +16,7 @@ use tt_proto::{AgentId, Error, ErrorCode, EventId, RoomId};
 use tt_rules::{Command, MAX_TAKE, Recipients, Reply, TakeAccess, names};
 
 use super::register::{Module, register};
-use super::{Call, Shared, leaving, told_to_stop};
+use super::{Call, Shared, stopping, stopping_error};
 use crate::engine::Outcome;
 use crate::listeners::Inbox;
 
@@ -31,7 +31,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: SendMessage) -> Result<Sent, Error> {
     let SendMessage { room_id, body, to_agent_id, to, delivery_hint, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let context = shared.context(&call, idempotency_key)?;
     let delivery_hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
     let to = match (to_agent_id, to) {
@@ -73,7 +73,7 @@ async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -
 
 async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
     let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let inbox = (room_id, shared.context(&call, None)?.agent_id().clone());
     let surface = Surface::parse(&surface)?;
     let mut stop = shared.stop.subscribe();
@@ -95,7 +95,7 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
         tokio::select! {
             () = arrived => {}
             () = tokio::time::sleep_until(started + patience) => return Ok(taken),
-            () = told_to_stop(&mut stop) => return Err(leaving()),
+            () = stopping(&mut stop) => return Err(stopping_error()),
         }
     }
 }
@@ -151,7 +151,7 @@ async fn return_messages(
     request: ReturnMessages,
 ) -> Result<Returned, Error> {
     let ReturnMessages { room_id, event_seqs } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     shared.engine.seen(&call.identity()?.agent_id);
     Ok(Returned { returned: count(&shared, &call, &room_id, Command::ReturnMessages { event_seqs }).await? })
 }
@@ -162,7 +162,7 @@ async fn confirm_messages(
     request: ConfirmMessages,
 ) -> Result<Confirmed, Error> {
     let ConfirmMessages { room_id, surface, event_seqs, skipped, from_agent_id } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let surface = Surface::parse(&surface)?;
     let command = Command::ConfirmMessages { surface, event_seqs, skipped, from: from_agent_id };
     Ok(Confirmed { confirmed: count(&shared, &call, &room_id, command).await? })

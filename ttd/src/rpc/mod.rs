@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Session, Tracked};
+pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Session, TrackedStream};
 use jsonrpsee::RpcModule;
 use jsonrpsee::server::{
     BatchRequestConfig, HttpRequest, Methods, ServerConfig, StopHandle, serve_with_graceful_shutdown, stop_channel,
@@ -38,24 +38,24 @@ use crate::workspace::{self, Directory};
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
 
-/// Messages buffered for one connection before whoever writes to it has to wait.
-const MESSAGE_BUFFER: u32 = 64;
+/// Outgoing messages buffered for one connection. A task that has one more waits.
+const MAX_BUFFERED_MESSAGES: u32 = 64;
 
-/// Calls that may come in one request: a greeting, and what the client came for.
+/// Calls in one request: a greeting, and the call the client was started for.
 const MAX_BATCH: u32 = 2;
 
-/// How long calls under way may take to finish once the daemon was told to stop.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long calls in progress may take to finish once the daemon was told to stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks at the disk under way at once. They share their threads with the readers of the database, which must not wait for a
-/// mount that hangs.
-const MAX_LOOKS: usize = 4;
+/// Filesystem lookups in progress at once. They share their threads with the queries, which must not wait for a mount that
+/// hangs.
+const MAX_LOOKUPS: usize = 4;
 
-/// How long one waits for others to end. Shorter than a client waits for us.
-const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a lookup waits for others to end. Shorter than the deadline of a client.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to hold off accepting when the process has run out of descriptors.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(20);
+/// How long to stop accepting when the process has run out of descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// What every method group needs.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub struct Shared {
     pub activity: Activity,
     pub connections: Connections,
     pub user: String,
-    /// Under its true name.
+    /// Canonical.
     home: Option<PathBuf>,
     pub program: Option<Program>,
     pub started: Instant,
@@ -74,10 +74,10 @@ pub struct Shared {
     pub stop: watch::Sender<bool>,
     /// Up to which event each member's waits have reported who joined and left.
     membership_cursors: Mutex<HashMap<Inbox, i64>>,
-    /// The newest event when this daemon started. What came after it no wait has told yet.
+    /// The newest event when this daemon started. No wait has reported what came after it.
     newest_at_start: i64,
-    looks: Arc<Semaphore>,
-    /// What the processes above our callers were started with.
+    lookups: Arc<Semaphore>,
+    /// The command lines of processes above callers.
     memory: identity::Memory,
 }
 
@@ -98,19 +98,19 @@ impl Shared {
             stop,
             membership_cursors: Mutex::default(),
             newest_at_start,
-            looks: Arc::new(Semaphore::new(MAX_LOOKS)),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
             memory: identity::Memory::default(),
         }
     }
 
-    /// From where on a member's next wait tells who came and went: its last wait; its join before the first; and the start
-    /// of this daemon where an earlier one heard the rest.
+    /// The event after which a member's next wait reports joins and leaves: that of its last wait, or else of its join; or
+    /// the start of this daemon, if an earlier one reported the rest.
     fn membership_cursor(&self, inbox: &Inbox) -> i64 {
         let cursors = self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner);
         cursors.get(inbox).copied().unwrap_or(self.newest_at_start)
     }
 
-    /// A member hears of what comes after its join, unless a wait has told it of something already.
+    /// Lets a member's first wait report what comes after its join.
     fn start_membership_cursor(&self, inbox: Inbox, joined_at: i64) {
         self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).entry(inbox).or_insert(joined_at);
     }
@@ -132,8 +132,8 @@ impl Shared {
         Ok(CommandContext { caller, idempotency_key: None })
     }
 
-    /// What to find out on the disk about a path the caller named. Run it where blocking is allowed.
-    async fn look_at<T>(
+    /// A filesystem lookup about a path the caller named, once there is room for it. Run it on a blocking thread.
+    async fn lookup<T>(
         &self,
         cwd: Option<&Path>,
         path: &str,
@@ -141,10 +141,10 @@ impl Shared {
     ) -> Result<impl FnOnce() -> Result<T, Error> + Send + 'static, Error> {
         let (asked, home) = (workspace::absolute(path, cwd)?, self.home.clone());
         let stuck = || {
-            let message = format!("{} was not looked at: other looks at the disk do not end", asked.display());
+            let message = format!("{} was not looked up: earlier filesystem lookups do not end", asked.display());
             Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
         };
-        let permit = tokio::time::timeout(LOOK_PATIENCE, self.looks.clone().acquire_owned()).await;
+        let permit = tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.clone().acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or_else(stuck)?;
         Ok(move || {
             let _permit = permit;
@@ -165,25 +165,25 @@ impl Shared {
     }
 }
 
-/// Runs what may block where that is allowed.
+/// Runs a function on a blocking thread.
 async fn blocking<T: Send + 'static>(look: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
     let ended = tokio::task::spawn_blocking(look).await;
-    ended.map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("a look failed inside the daemon: {e}")))?
+    ended.map_err(|e| Error::new(ErrorCode::StorageUnavailable, format!("a lookup failed inside the daemon: {e}")))?
 }
 
-/// Resolves once the daemon is to stop.
-async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+/// Resolves when the daemon is told to stop.
+async fn stopping(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// What a call that waits is told when the daemon stops.
-fn leaving() -> Error {
+/// The error of a waiting call when the daemon stops.
+fn stopping_error() -> Error {
     Error::new(tt_proto::ErrorCode::DaemonUnreachable, "the daemon is stopping")
         .hint("call again; that starts a new one")
 }
 
-/// Serves until told to stop, then lets the calls under way finish. `close_listener` runs between the two: after it no
-/// new client can come in.
+/// Serves until told to stop, then lets the calls in progress finish. `close_listener` runs in between: after it no client
+/// can connect.
 pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: impl FnOnce()) -> Result<(), Error> {
     let methods = shared.methods()?;
     let (stop_handle, server) = stop_channel();
@@ -195,10 +195,10 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => greet(&shared, stream, &methods, &stop_handle),
+            Ok((stream, _)) => accept(&shared, stream, &methods, &stop_handle),
             Err(e) => {
                 tracing::warn!("accept: {e}");
-                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -206,16 +206,20 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
     drop(listener);
     let _ = server.stop();
     drop(stop_handle);
-    if tokio::time::timeout(DRAIN, server.clone().stopped()).await.is_err() {
-        tracing::warn!(calls = shared.activity.count(), "still busy after {DRAIN:?}; hanging up");
-        shared.connections.hang_up_all();
-        let _ = tokio::time::timeout(DRAIN, server.stopped()).await;
+    if tokio::time::timeout(DRAIN_TIMEOUT, server.clone().stopped()).await.is_err() {
+        tracing::warn!(
+            calls = shared.activity.count(),
+            "calls are still in progress after {DRAIN_TIMEOUT:?}; closing their connections"
+        );
+        shared.connections.close_all();
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, server.stopped()).await;
     }
     Ok(())
 }
 
-/// Turns away a process of another user; the permissions of a directory can be changed, what the kernel says cannot.
-fn greet(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
+/// Serves a connection, unless it comes from a process of another user. The permissions of a directory can be changed; the
+/// credentials the kernel reports cannot.
+fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
     let peer = match stream.peer_cred() {
         Ok(peer) => peer,
         Err(e) => return tracing::warn!("no peer credentials: {e}"),
@@ -233,7 +237,7 @@ fn greet(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &Sto
         service.call(request)
     });
     let stopped = stop.clone().shutdown();
-    // How a connection ends, in order or in garbage, concerns nobody else.
+    // How a connection ends concerns no other.
     tokio::spawn(serve_with_graceful_shutdown(stream, service, stopped));
 }
 
@@ -243,7 +247,7 @@ fn limits() -> ServerConfig {
         .max_request_body_size(MAX_REQUEST_BYTES)
         .max_response_body_size(MAX_RESPONSE_BYTES)
         .max_subscriptions_per_connection(MAX_SUBSCRIPTIONS)
-        .set_message_buffer_capacity(MESSAGE_BUFFER)
+        .set_message_buffer_capacity(MAX_BUFFERED_MESSAGES)
         .set_batch_request_config(BatchRequestConfig::Limit(MAX_BATCH))
         .disable_ws_ping()
         .build()

@@ -25,7 +25,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 async fn add_note(shared: Arc<Shared>, extensions: Extensions, request: AddNote) -> Result<NoteAdded, Error> {
     let AddNote { room_id, body, turn_id, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let context = shared.context(&call, idempotency_key)?;
     let (note_id, author) = (NoteId::fresh(), context.agent_id().clone());
     let command = Command::AddNote { note_id: note_id.clone(), body, turn_id };
@@ -41,7 +41,7 @@ async fn add_note(shared: Arc<Shared>, extensions: Extensions, request: AddNote)
 
 async fn list_notes(shared: Arc<Shared>, extensions: Extensions, request: ListNotes) -> Result<NoteList, Error> {
     let ListNotes { room_id, after_note_id, include_resolved, limit } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     shared.engine.seen(&call.identity()?.agent_id);
     let page = NotePage {
         after: after_note_id,
@@ -58,7 +58,7 @@ async fn resolve_note(
     request: ResolveNote,
 ) -> Result<NoteResolved, Error> {
     let ResolveNote { room_id, note_id, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let context = shared.context(&call, idempotency_key)?;
     let (me, resolved) = (context.agent_id().clone(), note_id.clone());
     let answer = move |outcome: &Outcome<'_>| {

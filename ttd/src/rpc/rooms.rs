@@ -35,7 +35,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
     let call = Call::of(&extensions)?;
     let context = shared.context(&call, idempotency_key)?;
     let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
-    let look = shared.look_at(call.session()?.cwd.as_deref(), &context_path, Workspace::of).await?;
+    let look = shared.lookup(call.session()?.cwd.as_deref(), &context_path, Workspace::of).await?;
     let workspace = blocking(look).await?;
     let agent_id = context.agent_id().clone();
     let answer = move |outcome: &Outcome<'_>| {
@@ -71,7 +71,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
 
 async fn leave_room(shared: Arc<Shared>, extensions: Extensions, request: LeaveRoom) -> Result<Left, Error> {
     let LeaveRoom { room_id, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let answer = |outcome: &Outcome<'_>| Left {
         status: if outcome.room.deleted { Departure::RoomDeleted } else { Departure::Left },
         room_id: outcome.room.room_id.clone(),
@@ -83,7 +83,7 @@ async fn leave_room(shared: Arc<Shared>, extensions: Extensions, request: LeaveR
 
 async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickMember) -> Result<Kicked, Error> {
     let KickMember { room_id, target_agent_id, force, reason, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let command = Command::Kick { target: target_agent_id.clone(), force: force.unwrap_or(false), reason };
     let answer = move |outcome: &Outcome<'_>| {
         let (target_was_owner, target_was_reserved_for) = match outcome.reply {
@@ -107,7 +107,7 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
     shared.engine.seen(&call.identity()?.agent_id);
     let rooms = match context_path {
         Some(path) => {
-            let look = shared.look_at(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
+            let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
             let list = |directory: Directory, reader: &dyn Reader| match reader.room_at(&mut directory.candidates())? {
                 Some(room_id) => reader.rooms(Some(&room_id)),
                 None => Ok(Vec::new()),
@@ -125,7 +125,7 @@ async fn get_room_state(
     request: GetRoomState,
 ) -> Result<RoomState, Error> {
     let GetRoomState { room_id } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let viewer = call.identity()?.agent_id.clone();
     shared.engine.seen(&viewer);
     let clock = shared.engine.clock().clone();
@@ -139,7 +139,7 @@ async fn resolve_member(
     request: ResolveMember,
 ) -> Result<ResolvedMember, Error> {
     let ResolveMember { room_id, name } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     call.identity()?;
     let view = move |room: &Room, _: &dyn Reader| {
         let member = names::resolve(room, &name)?;
@@ -154,7 +154,7 @@ async fn set_room_policy(
     request: SetRoomPolicy,
 ) -> Result<RoomPolicy, Error> {
     let SetRoomPolicy { room_id, policy, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let answer = |outcome: &Outcome<'_>| RoomPolicy {
         room_id: outcome.room.room_id.clone(),
         policy: outcome.room.policy.clone(),

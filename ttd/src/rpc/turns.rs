@@ -15,7 +15,7 @@ use tt_rules::{Command, Reply, Waiting};
 
 use super::register::{Module, register};
 use super::wait_updates::WaitUpdates;
-use super::{Call, Shared, leaving, told_to_stop};
+use super::{Call, Shared, stopping, stopping_error};
 use crate::engine::Outcome;
 use crate::views;
 
@@ -30,7 +30,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: WaitForTurn) -> Result<Wait, Error> {
     let WaitForTurn { room_id, max_wait_ms, park, claim, include_events } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let engine = &shared.engine;
     let context = shared.context(&call, None)?;
     let agent = context.agent_id().clone();
@@ -53,9 +53,9 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let end = tokio::select! {
         biased;
         end = &mut place.ended => end.ok(),
-        () = told_to_stop(&mut stop) => return Err(leaving()),
+        () = stopping(&mut stop) => return Err(stopping_error()),
         // Nobody reads the answer any more, and the next wait of this member must find its place free.
-        () = call.hung_up() => return Err(leaving()),
+        () = call.closed() => return Err(stopping_error()),
         // Before the time-out, so that a wait of no time looks at the inbox too.
         arrived = WaitUpdates::arrived(&mut updates, &shared), if updates.is_some() => { arrived?; None }
         () = tokio::time::sleep(patience) => None,
@@ -86,7 +86,7 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
 
 async fn heartbeat(shared: Arc<Shared>, extensions: Extensions, request: Heartbeat) -> Result<HeartbeatAnswer, Error> {
     let Heartbeat { room_id, lease_id, expected_turn_id } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let answer = |outcome: &Outcome<'_>| {
         let lease_expires_at = match outcome.reply {
             Reply::Heartbeat { lease_expires_at } => *lease_expires_at,
@@ -105,7 +105,7 @@ async fn release_stick(
     request: ReleaseStick,
 ) -> Result<Relinquished, Error> {
     let ReleaseStick { room_id, lease_id, expected_turn_id, handoff, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let command = Command::Release { lease_id, expected_turn_id, handoff };
     let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Released, EventType::Release, outcome.events);
     shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
@@ -113,7 +113,7 @@ async fn release_stick(
 
 async fn pass_stick(shared: Arc<Shared>, extensions: Extensions, request: PassStick) -> Result<Relinquished, Error> {
     let PassStick { room_id, lease_id, expected_turn_id, to_agent_id, handoff, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let command = Command::Pass { lease_id, expected_turn_id, to: to_agent_id, handoff };
     let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Passed, EventType::Pass, outcome.events);
     shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
@@ -125,7 +125,7 @@ async fn takeover_stick(
     request: TakeoverStick,
 ) -> Result<TakenOver, Error> {
     let TakeoverStick { room_id, expected_turn_id, reason, operator_override, idempotency_key } = request;
-    let (call, room_id) = Call::about(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let operator_override = operator_override.unwrap_or(false);
     let command = Command::TakeOver { expected_turn_id, reason, operator_override };
     let answer = |outcome: &Outcome<'_>| {

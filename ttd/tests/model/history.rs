@@ -1,6 +1,6 @@
 //! Random histories, and making a failing one small.
 
-/// Who does something: a fixed agent, or whoever has the stick (or its reservation) when it comes to that.
+/// Who does something: a fixed agent, or the one that has the stick (or its reservation) at that moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
     Agent(usize),

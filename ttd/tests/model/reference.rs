@@ -315,7 +315,7 @@ impl Reference {
     fn commit(&mut self, before: Room, mut room: Room, events: Vec<String>) -> Outcome {
         let deleted = room.deleted;
         let mut told = BTreeMap::new();
-        // Only whoever waited can be told; who was granted the turn by this command hears why.
+        // Only a member that waited can be told; one that was granted the turn by this command hears why.
         let why = |agent: usize| {
             let granted = room.holder == Some(agent) && room.turn > before.turn;
             match events.last().filter(|_| granted) {
@@ -432,7 +432,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Gives the stick away: to whoever is next, or to a member by name.
+    /// Gives the stick away: to the next in line, or to a member by name.
     pub(crate) fn give(
         &mut self,
         agent: usize,
