@@ -177,27 +177,59 @@ mod tests {
         assert_eq!(applied(&connection).unwrap(), all);
     }
 
-    #[test]
-    fn messages_that_wait_and_messages_that_were_delivered_stay_so() {
+    /// A database as some earlier version left it, with a message that is pending for one member and delivered to the other.
+    fn database_at(newest: i64) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
-        apply_missing_of(&connection, MIGRATIONS.iter().filter(|m| m.id <= 103)).unwrap();
+        apply_missing_of(&connection, MIGRATIONS.iter().filter(|m| m.id <= newest)).unwrap();
         connection
             .execute_batch(
-                "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id) VALUES (1, 'a', 'r'), (2, 'a', 'r'), (2, 'b', 'r');
-                 UPDATE deliveries SET state = 'delivered', surface = 'wait', delivered_at = 't'
-                 WHERE event_seq = 2 AND recipient_agent_id = 'a'",
+                "INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES ('r', '/w', 'idle', 't');
+                 INSERT INTO room_members (room_id, agent_id, ordinal, joined_at, last_seen_at, status)
+                   VALUES ('r', 'a', 0, 't', 't', 'active'), ('r', 'b', 1, 't', 't', 'active');
+                 INSERT INTO room_events (event_seq, event_id, room_id, event_type, created_at)
+                   VALUES (1, 'e1', 'r', 'message_sent', 't'), (2, 'e2', 'r', 'message_sent', 't');
+                 INSERT INTO notes (note_id, room_id, author_agent_id, body, created_at) VALUES ('n', 'r', 'a', 'b', 't')",
             )
             .unwrap();
-        apply_all(&connection).unwrap();
-        let rows = |sql: &str| -> Vec<String> {
-            let mut statement = connection.prepare(sql).unwrap();
-            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        let messages = match newest {
+            ..102 => "",
+            102..104 => {
+                "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id)
+                   VALUES (1, 'a', 'r'), (2, 'a', 'r'), (2, 'b', 'r');
+                 UPDATE deliveries SET state = 'delivered', surface = 'wait', delivered_at = 't'
+                 WHERE event_seq = 2 AND recipient_agent_id = 'a'"
+            }
+            _ => {
+                "INSERT INTO inbox (event_seq, recipient_agent_id, room_id) VALUES (1, 'a', 'r'), (2, 'b', 'r');
+                 INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, surface, delivered_at)
+                   VALUES (2, 'a', 'r', 'wait', 't')"
+            }
         };
-        let all = rows(
-            "SELECT room_id || recipient_agent_id || event_seq || state || coalesce(surface, '') || coalesce(delivered_at, '')
-             FROM deliveries ORDER BY event_seq, recipient_agent_id",
-        );
-        assert_eq!(all, ["ra1pending", "ra2deliveredwaitt", "rb2pending"]);
+        connection.execute_batch(messages).unwrap();
+        connection
+    }
+
+    #[test]
+    fn a_database_of_every_earlier_version_keeps_every_row() {
+        for newest in [3, 4, 5, 101, 102, 103, 104] {
+            let connection = database_at(newest);
+            apply_all(&connection).unwrap();
+            let rows = |sql: &str| -> Vec<String> {
+                let mut statement = connection.prepare(sql).unwrap();
+                statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+            };
+            let others = "SELECT room_id || canonical_path FROM path_rooms UNION ALL SELECT room_id || agent_id FROM room_members
+                          UNION ALL SELECT event_seq || event_id FROM room_events UNION ALL SELECT note_id || body FROM notes";
+            assert_eq!(rows(others), ["r/w", "ra", "rb", "1e1", "2e2", "nb"], "{newest}");
+            let deliveries = rows(
+                "SELECT room_id || recipient_agent_id || event_seq || state || coalesce(surface, '')
+                   || coalesce(delivered_at, '') || attempts || coalesce(expires_at, '') || coalesce(answered_by, '')
+                 FROM deliveries ORDER BY event_seq, recipient_agent_id",
+            );
+            let expected: &[&str] =
+                if newest < 102 { &[] } else { &["ra1pending0", "ra2deliveredwaitt0", "rb2pending0"] };
+            assert_eq!(deliveries, expected, "{newest}");
+        }
     }
 
     #[test]

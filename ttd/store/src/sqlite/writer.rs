@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tt_proto::event::Event;
 use tt_proto::policy::Policy;
-use tt_proto::{Error, ErrorCode, RoomId};
+use tt_proto::{Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Decision, Needs, Room, Rows};
 
 use super::room_cache::RoomCache;
@@ -244,7 +244,8 @@ impl WriterThread {
             Location::New { room_id, path } => (Room::new(room_id.clone(), path, self.policy.clone()), true),
         };
         let rows = self.rows(&before.room_id, &unit.needs())?;
-        let loaded = Loaded { room: &mut before, rows, from_disk, now: self.clock.now() };
+        let now = self.clock.now();
+        let loaded = Loaded { room: &mut before, rows, from_disk, now };
         let decided = catch_unwind(AssertUnwindSafe(|| unit.decide(loaded))).unwrap_or_else(|_| Err(panicked()));
         let mut decision = match decided {
             Ok(decision) => decision,
@@ -261,14 +262,14 @@ impl WriterThread {
         };
         let events = if created.is_some() || rooms::has_changes(&before, &decision) || unit.key().is_some() {
             self.begin()?;
-            self.save(&before, &decision, created.is_some())?
+            self.save(&before, &decision, created.is_some(), now.wall)?
         } else {
             Vec::new()
         };
         decision.room.saved(events.iter().map(|event| event.event_seq));
         let answer = unit.answer(&mut decision, &events)?;
         if let (Some(key), Some(answer)) = (unit.key(), answer) {
-            idempotency::keep(&self.connection, key, &answer, self.clock.now().wall)?;
+            idempotency::keep(&self.connection, key, &answer, now.wall)?;
         }
         let deleted = decision.room.deleted.then(|| decision.room.room_id.clone());
         self.cache.put(decision.room);
@@ -327,9 +328,14 @@ impl WriterThread {
         true
     }
 
-    fn save(&self, before: &Room, decision: &Decision, created: bool) -> Result<Vec<Arc<Event>>, Error> {
-        let (connection, wall) = (&self.connection, self.clock.now().wall);
-        let room_id = &decision.room.room_id;
+    fn save(
+        &self,
+        before: &Room,
+        decision: &Decision,
+        created: bool,
+        wall: WallTime,
+    ) -> Result<Vec<Arc<Event>>, Error> {
+        let (connection, room_id) = (&self.connection, &decision.room.room_id);
         if decision.room.deleted {
             rooms::delete(connection, room_id)?;
             return Ok(Vec::new());
