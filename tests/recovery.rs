@@ -128,6 +128,49 @@ for pages in 0 1 2 3 5 8 13 21 34 55; do
 done
 "#;
 
+/// Fills the disk under a daemon at work, and frees it again.
+#[cfg(target_os = "linux")]
+const DISK_FILLS_UP: &str = r#"
+tt=$1 data=$2
+mount -t tmpfs -o size=4m,mode=700 none "$data" || exit 77
+"$tt" --json join >/dev/null || exit 1
+"$tt" --json msg send room before >"$HOME/out" || exit 1
+pid=$("$tt" --json daemon status | sed 's/.*"pid":\([0-9]*\).*/\1/')
+# To the last byte, also of the file that is open for the log.
+dd if=/dev/zero of="$data/filler" bs=4k >/dev/null 2>&1
+dd if=/dev/zero of="$data/rest" bs=1 count=8192 >/dev/null 2>&1
+for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
+  timeout 60 "$tt" --json msg send room "$(printf '%04000d' $n)" >"$HOME/out" 2>"$HOME/err"
+  echo "full $? $(cat "$HOME/out" "$HOME/err")"
+done
+rm "$data/filler" "$data/rest"
+timeout 60 "$tt" --json msg send room after >"$HOME/out" 2>"$HOME/err"
+echo "room $? $(cat "$HOME/out" "$HOME/err")"
+echo "pid $pid $("$tt" --json daemon status | sed 's/.*"pid":\([0-9]*\).*/\1/')"
+"$tt" daemon stop >/dev/null 2>&1
+umount "$data"
+"#;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_daemon_whose_disk_was_full_writes_again_once_there_is_room() {
+    let home = home!();
+    let data_dir = home.make_data_dir();
+    let mut unshare = home.command("unshare");
+    unshare.arg(if tt_tests::is_root() { "-m" } else { "-Urm" });
+    let played = run::finish(unshare.args(["sh", "-c", DISK_FILLS_UP, "sh"]).arg(home.tt_path()).arg(&data_dir));
+    if played.code == Some(77) || played.stdout.is_empty() {
+        return tt_tests::not_run("a disk that fills up", &format!("no private mount here: {}", played.stderr.trim()));
+    }
+    let lines: Vec<Vec<&str>> = played.stdout.lines().map(|line| line.splitn(3, ' ').collect()).collect();
+    let refused = lines.iter().filter(|line| line[0] == "full" && line[2].contains("storage_unavailable")).count();
+    assert!(refused >= 3, "the disk was never full: {played:?}");
+    let room = lines.iter().find(|line| line[0] == "room").unwrap();
+    assert_eq!(room[1], "0", "with space back the next command works: {played:?}");
+    let pids = lines.iter().find(|line| line[0] == "pid").unwrap();
+    assert_eq!(pids[1], pids[2], "the daemon survived: {played:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_a_typed_error_and_room_on_it_the_cure() {

@@ -21,6 +21,8 @@ pub fn start(path: &Path, filter: Option<&str>) -> io::Result<()> {
     let filter = EnvFilter::try_new(filter.unwrap_or("info")).unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber =
         tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter).with_writer(SharedFile(Mutex::new(log)));
+    // Errors of the log would be printed to standard error, which is the same file, and printing panics where it fails.
+    let subscriber = subscriber.log_internal_errors(false);
     // A second daemon in one process (a test) keeps the first one's log.
     let _ = tracing::subscriber::set_global_default(subscriber.finish());
     Ok(())
@@ -39,8 +41,10 @@ impl<'a> MakeWriter<'a> for SharedFile {
 }
 
 impl Write for Guard<'_> {
+    /// A line that cannot be written, as on a full disk, is dropped: logging never fails what it reports about.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write(line)
+        let _ = self.0.write_all(line);
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -58,7 +58,14 @@ impl Writer {
             in_transaction: false,
             data_version: None,
         };
-        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || thread.serve(&jobs))?;
+        let serve = move || {
+            // A process without its writer would look well and never write again.
+            if catch_unwind(AssertUnwindSafe(|| thread.serve(&jobs))).is_err() {
+                tracing::error!("the writer thread panicked; the process ends");
+                std::process::abort();
+            }
+        };
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(serve)?;
         Ok(Self { queue: Mutex::new(Some(queue)), thread: Mutex::new(Some(thread)) })
     }
 
