@@ -203,7 +203,11 @@ impl Engine {
         };
         self.0.store.submit(Box::new(unit));
         let lost = || Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping").hint("try again");
-        answered.await.unwrap_or_else(|_| Err(lost()))
+        let (answer, held) = answered.await.unwrap_or_else(|_| Err(lost()))?;
+        if let Some(held) = held {
+            held.keep();
+        }
+        Ok(answer)
     }
 
     /// Runs a query on the last commit, on a thread that may block.
@@ -327,14 +331,37 @@ struct RoomUnit<T, A> {
     /// What this run took for its connection.
     held: Option<Held>,
     decided: Option<(T, RoomId, Committed)>,
-    response: oneshot::Sender<Result<T, Error>>,
+    response: oneshot::Sender<Result<(T, Option<Held>), Error>>,
 }
 
+/// Messages that a unit took for a connection. They are given back when this is dropped, unless the caller has them: a caller
+/// that stopped waiting for its answer may have ended its connection before the unit ran.
 #[derive(Debug)]
 struct Held {
+    listeners: Listeners,
     inbox: (RoomId, AgentId),
     connection: ConnectionId,
     event_seqs: Vec<i64>,
+}
+
+impl Held {
+    fn take(listeners: &Listeners, inbox: (RoomId, AgentId), connection: ConnectionId, event_seqs: Vec<i64>) -> Self {
+        listeners.hold(&inbox, connection, &event_seqs);
+        Self { listeners: listeners.clone(), inbox, connection, event_seqs }
+    }
+
+    /// Leaves the messages to the connection, which gives back what it does not confirm.
+    fn keep(mut self) {
+        self.event_seqs.clear();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.event_seqs.is_empty() {
+            self.listeners.let_go(&self.inbox, self.connection, &self.event_seqs, true);
+        }
+    }
 }
 
 /// What is done after the commit.
@@ -344,15 +371,6 @@ struct Committed {
     events: Vec<Arc<Event>>,
     expiring: Vec<(i64, Due)>,
     deleted: bool,
-}
-
-impl<T, A> RoomUnit<T, A> {
-    /// Gives back what an earlier run of this unit took.
-    fn undo_hold(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.engine.0.listeners.let_go(&held.inbox, held.connection, &held.event_seqs, true);
-        }
-    }
 }
 
 impl<T, A> UnitOfWork for RoomUnit<T, A>
@@ -391,7 +409,8 @@ where
     }
 
     fn decide(&mut self, loaded: Loaded<'_>) -> Result<Decision, Error> {
-        self.undo_hold();
+        // What an earlier run of this unit took is given back.
+        self.held = None;
         let Loaded { room, mut rows, from_disk, now } = loaded;
         self.engine.apply_runtime_state(room, from_disk);
         for delivery in &mut rows.deliveries {
@@ -408,8 +427,8 @@ where
         for effect in &effects {
             if let Effect::Hold { connection, agent_id, event_seqs } = effect {
                 let inbox = (decision.room.room_id.clone(), agent_id.clone());
-                self.engine.0.listeners.hold(&inbox, *connection, event_seqs);
-                self.held = Some(Held { inbox, connection: *connection, event_seqs: event_seqs.clone() });
+                let listeners = self.engine.listeners();
+                self.held = Some(Held::take(listeners, inbox, *connection, event_seqs.clone()));
             }
         }
         let expiring = decision
@@ -444,20 +463,20 @@ where
     }
 
     fn committed(mut self: Box<Self>) {
-        self.held = None;
         let Some((answer, room_id, committed)) = self.decided.take() else { return };
         self.engine.run_effects(&room_id, committed);
-        // The caller may have gone away; what was committed stays.
-        let _ = self.response.send(Ok(answer));
+        // The caller may have gone away. Then what was committed stays, and what was taken is given back.
+        let _ = self.response.send(Ok((answer, self.held.take())));
     }
 
     fn repeated(mut self: Box<Self>, answer: String) {
-        self.undo_hold();
-        let _ = self.response.send(serde_json::from_str(&answer).map_err(|e| unreadable(&e)));
+        self.held = None;
+        let answer = serde_json::from_str(&answer).map_err(|e| unreadable(&e));
+        let _ = self.response.send(answer.map(|answer| (answer, None)));
     }
 
     fn failed(mut self: Box<Self>, error: Error) {
-        self.undo_hold();
+        self.held = None;
         let _ = self.response.send(Err(error));
     }
 }
