@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tt_client::connect::{Client, Rpc, Settings};
+use tt_client::connect::{Client, HttpClient, Settings};
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::requests::Whoami;
 use tt_proto::{Error, ErrorCode};
@@ -310,7 +310,7 @@ async fn a_daemon_that_takes_its_time_is_busy_and_gets_no_rival() {
     let error = Client::connect(settings.clone()).await.unwrap_err();
     assert!(error.message.contains("did not answer"), "{error:?}");
     // The same with a first call: there is one attempt, and it has the whole deadline.
-    let error = Client::connect_and_call(settings, Whoami::default()).await.unwrap_err();
+    let error = HttpClient::connect_and_call(settings, &Whoami::default()).unwrap_err();
     assert!(error.message.contains("did not answer"), "{error:?}");
     assert!(!home.paths().lock().exists(), "a second daemon was started");
 }
@@ -534,8 +534,7 @@ async fn a_call_under_way_is_finished_and_no_new_one_is_let_in() {
     tokio::task::spawn_blocking(move || waiting.wait_for_a_call()).await.unwrap();
     daemon.stop();
     // An idle connection is closed once the listener is.
-    let Rpc::WebSocket(rpc) = idle.rpc() else { unreachable!("a client of the tests stays") };
-    tokio::time::timeout(LIMIT, rpc.on_disconnect()).await.unwrap();
+    tokio::time::timeout(LIMIT, idle.rpc().on_disconnect()).await.unwrap();
     assert!(!home.paths().socket.exists());
     let error = Client::connect(settings).await.unwrap_err();
     assert!(error.message.contains("no daemon is running"), "{error}");

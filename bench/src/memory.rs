@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tt_client::connect::Transport;
 use tt_proto::requests::{DaemonStatus, WaitForTurn};
 
 use crate::messages::many_writers;
@@ -16,7 +15,7 @@ const WAITERS: usize = 3;
 /// Followers and waiters that nothing happens for.
 pub(crate) async fn idle(effort: Effort) -> Fallible<Vec<Row>> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:holder", Transport::WebSocket).await?;
+    let (client, room) = scratch.member("bench:holder").await?;
     client
         .rpc()
         .call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(0), claim: Some(true), ..Default::default() })
@@ -24,7 +23,7 @@ pub(crate) async fn idle(effort: Effort) -> Fallible<Vec<Row>> {
     let mut players = Vec::new();
     for n in 0..FOLLOWERS + WAITERS {
         let agent = format!("bench:idle-{n}");
-        scratch.member(&agent, Transport::WebSocket).await?;
+        scratch.member(&agent).await?;
         let args: &[&str] = if n < FOLLOWERS { &["msg", "recv", "--follow"] } else { &["wait", "--no-events"] };
         players.push(Player::spawn(scratch.tt(&agent, args)?)?);
     }
@@ -56,7 +55,7 @@ pub(crate) async fn resident(effort: Effort) -> Fallible<Vec<Row>> {
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut rows = vec![row("memory-empty", "daemon memory, empty", 12.0)?];
-    let (client, room) = scratch.member("bench:host", Transport::WebSocket).await?;
+    let (client, room) = scratch.member("bench:host").await?;
     let mut subscribers = scratch.player("bench:subscriber", &["subscribe", room.as_str(), "100"])?;
     subscribers.line()?;
     rows.push(row("memory-100", "daemon memory, 100 subscribers", 25.0)?);

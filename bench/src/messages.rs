@@ -1,6 +1,6 @@
 //! Messages: sent, sent by many, and heard by one and by a hundred.
 
-use tt_client::connect::Transport;
+use tt_client::connect::HttpClient;
 use tt_proto::RoomId;
 use tt_proto::requests::SendMessage;
 
@@ -20,27 +20,24 @@ const ROOMS: usize = 16;
 
 /// A member that can send.
 struct Sender {
-    client: tt_client::connect::Client,
+    client: HttpClient,
     room: RoomId,
 }
 
 impl Sender {
-    async fn of(scratch: &Scratch) -> Fallible<Self> {
-        let (client, room) = scratch.member("bench:sender", Transport::Http).await?;
-        scratch.member("bench:other", Transport::Http).await?;
+    fn of(scratch: &Scratch) -> Fallible<Self> {
+        let (client, room) = scratch.http_member("bench:sender")?;
+        scratch.http_member("bench:other")?;
         Ok(Self { client, room })
     }
 
-    async fn send(&self) -> Fallible<()> {
-        self.client
-            .rpc()
-            .call(SendMessage {
-                room_id: self.room.clone(),
-                body: BODY.into(),
-                idempotency_key: key(),
-                ..Default::default()
-            })
-            .await?;
+    fn send(&mut self) -> Fallible<()> {
+        self.client.call(&SendMessage {
+            room_id: self.room.clone(),
+            body: BODY.into(),
+            idempotency_key: key(),
+            ..Default::default()
+        })?;
         Ok(())
     }
 }
@@ -48,14 +45,14 @@ impl Sender {
 /// The durable send, and the way of a message to a subscriber in another process.
 pub(crate) async fn send_and_subscriber(effort: Effort) -> Fallible<Vec<Row>> {
     let (alone, heard) = (Scratch::serving().await?, Scratch::serving().await?);
-    let (quiet, loud) = (Sender::of(&alone).await?, Sender::of(&heard).await?);
+    let (mut quiet, mut loud) = (Sender::of(&alone)?, Sender::of(&heard)?);
     let mut subscriber = heard.player("bench:subscriber", &["subscribe", loud.room.as_str(), "1"])?;
     subscriber.line()?;
     let commits = Commits::new()?;
     let mut echo = Echo::of(&alone, 400)?;
     for _ in 0..100 {
-        quiet.send().await?;
-        loud.send().await?;
+        quiet.send()?;
+        loud.send()?;
         subscriber.line()?;
     }
     let (mut sent, mut arrived, mut commit, mut echoes) =
@@ -69,12 +66,12 @@ pub(crate) async fn send_and_subscriber(effort: Effort) -> Fallible<Vec<Row>> {
         }
         for _ in 0..BLOCK {
             let from = now();
-            quiet.send().await?;
+            quiet.send()?;
             sent.add(from, now());
         }
         for _ in 0..BLOCK {
             let from = now();
-            loud.send().await?;
+            loud.send()?;
             arrived.add(from, subscriber.time()?);
         }
     }
@@ -121,7 +118,7 @@ pub(crate) fn many_writers(scratch: &Scratch) -> Fallible<Player> {
 /// One message, and the last of a hundred subscribers, each a process of its own, that has it.
 pub(crate) async fn fanout(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let sender = Sender::of(&scratch).await?;
+    let mut sender = Sender::of(&scratch)?;
     let mut subscribers = Vec::new();
     for _ in 0..100 {
         subscribers.push(scratch.player("bench:subscriber", &["subscribe", sender.room.as_str(), "1"])?);
@@ -133,7 +130,7 @@ pub(crate) async fn fanout(effort: Effort) -> Fallible<Row> {
     let warm_up = 20;
     for round in 0..warm_up + effort.of(1_000, 200) {
         let from = now();
-        sender.send().await?;
+        sender.send()?;
         let mut last = 0;
         for subscriber in &mut subscribers {
             last = last.max(subscriber.time()?);

@@ -4,7 +4,6 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tt_client::connect::Transport;
 
 use crate::limits::{BODY, spawn};
 use crate::samples::{Samples, now};
@@ -18,8 +17,8 @@ const WARM_UP: usize = 10;
 /// A daemon with two members, one of whom is about to send.
 async fn two_members() -> Fallible<Scratch> {
     let scratch = Scratch::serving().await?;
-    scratch.member("bench:sender", Transport::Http).await?;
-    scratch.member("bench:reader", Transport::Http).await?;
+    scratch.http_member("bench:sender")?;
+    scratch.http_member("bench:reader")?;
     Ok(scratch)
 }
 

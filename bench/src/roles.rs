@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use jsonrpsee::core::client::Subscription;
-use tt_client::connect::{Client, Transport};
+use tt_client::connect::{Client, HttpClient};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::paths::Environment;
 use tt_proto::requests::{EventItem, JoinPath, ReleaseStick, SendMessage, SubscribeEvents, TakeoverStick, WaitForTurn};
@@ -45,11 +45,11 @@ pub(crate) fn told() -> Fallible<Option<String>> {
     Ok((read > 0).then(|| line.trim_end().to_owned()))
 }
 
-/// A connection as the agent the environment names, or another.
-pub(crate) async fn client(agent: Option<&str>, transport: Transport) -> Fallible<Client> {
+/// A WebSocket of the agent that the environment names.
+pub(crate) async fn client() -> Fallible<Client> {
     let env = Environment::of_this_process();
-    let own = env.get_str("TT_HARNESS_AGENT_ID").unwrap_or("bench:role").to_owned();
-    Ok(Client::connect(settings(env, agent.unwrap_or(&own), transport)?).await?)
+    let agent = env.get_str("TT_HARNESS_AGENT_ID").unwrap_or("bench:role").to_owned();
+    Ok(Client::connect(settings(env, &agent)?).await?)
 }
 
 pub(crate) fn key() -> Option<String> {
@@ -82,7 +82,7 @@ fn echo(socket: &str, size: usize) -> Fallible<()> {
 async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
     let mut all: Vec<(Client, Subscription<EventItem>)> = Vec::with_capacity(connections);
     for _ in 0..connections {
-        let client = client(None, Transport::WebSocket).await?;
+        let client = client().await?;
         let subscription = client
             .rpc()
             .subscribe(&SubscribeEvents {
@@ -106,7 +106,7 @@ async fn subscribe(room: RoomId, connections: usize) -> Fallible<()> {
 
 /// Waits for the turn, reports when it came, and gives it back when told.
 async fn wait(room: RoomId) -> Fallible<()> {
-    let client = client(None, Transport::WebSocket).await?;
+    let client = client().await?;
     let rpc = client.rpc();
     report("ready")?;
     loop {
@@ -182,29 +182,25 @@ struct Round {
 }
 
 fn writer(n: usize, rooms: usize, writers: usize, round: &Round) -> Fallible<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let dir = std::env::current_dir()?.join(format!("room-{}", n % rooms));
     std::fs::create_dir_all(&dir)?;
     let path = dir.display().to_string();
-    let (client, room) = runtime.block_on(async {
-        let mut client = client(Some(&format!("bench:writer-{n}")), Transport::Http).await?;
-        let joined =
-            client.call(JoinPath { context_path: path.clone(), force_new: Some(true), ..Default::default() }).await?;
-        Fallible::Ok((client, joined.room_id))
-    })?;
+    let settings = settings(Environment::of_this_process(), &format!("bench:writer-{n}"))?;
+    let mut client = HttpClient::connect(settings)?;
+    let joined = client.call(&JoinPath { context_path: path, force_new: Some(true), ..Default::default() })?;
+    let room = joined.room_id;
     let to = AgentId::trusted(format!("bench:writer-{}", (n + rooms) % writers));
     round.end.wait();
     loop {
         round.begin.wait();
         while round.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-            let send = client.rpc().call(SendMessage {
+            client.call(&SendMessage {
                 room_id: room.clone(),
                 body: BODY.into(),
                 to_agent_id: Some(to.clone()),
                 idempotency_key: key(),
                 ..Default::default()
-            });
-            runtime.block_on(send)?;
+            })?;
         }
         round.end.wait();
     }

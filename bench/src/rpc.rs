@@ -1,6 +1,5 @@
 //! One call on an open connection that needs nothing from the disk.
 
-use tt_client::connect::Transport;
 use tt_proto::requests::Whoami;
 
 use crate::limits::Echo;
@@ -14,13 +13,12 @@ const BLOCK: usize = 100;
 
 pub(crate) async fn round_trip(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let client = scratch.client("bench:caller", Transport::Http).await?;
-    let rpc = client.rpc();
-    let answer = serde_json::to_string(&rpc.call(Whoami::default()).await?)?;
+    let mut client = scratch.http_client("bench:caller")?;
+    let answer = serde_json::to_string(&client.call(&Whoami::default())?)?;
     let envelope = "{\"jsonrpc\":\"2.0\",\"id\":1000,\"result\":}".len();
     let mut echo = Echo::of(&scratch, answer.len() + envelope)?;
     for _ in 0..500 {
-        rpc.call(Whoami::default()).await?;
+        client.call(&Whoami::default())?;
     }
     let (mut calls, mut echoes) = (Samples::default(), Samples::default());
     for _ in 0..effort.of(20_000, 4_000) / BLOCK {
@@ -29,7 +27,7 @@ pub(crate) async fn round_trip(effort: Effort) -> Fallible<Row> {
         }
         for _ in 0..BLOCK {
             let from = now();
-            rpc.call(Whoami::default()).await?;
+            client.call(&Whoami::default())?;
             calls.add(from, now());
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tt_client::connect::{Client, Settings, Transport};
+use tt_client::connect::{Client, HttpClient, Settings};
 use tt_proto::RoomId;
 use tt_proto::paths::Environment;
 use tt_proto::requests::JoinPath;
@@ -98,7 +98,7 @@ impl Scratch {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.daemon = Some(command.spawn()?);
         let give_up = Instant::now() + PATIENCE;
-        while let Err(e) = self.client("bench:start", Transport::Http).await {
+        while let Err(e) = self.http_client("bench:start") {
             if Instant::now() >= give_up {
                 return Err(e);
             }
@@ -162,27 +162,41 @@ impl Scratch {
         Player::spawn(command)
     }
 
-    /// A connection of an agent that has said hello.
-    pub(crate) async fn client(&self, agent: &str, transport: Transport) -> Fallible<Client> {
-        let mut settings = settings(Environment::of(self.environment()), agent, transport)?;
+    fn settings(&self, agent: &str) -> Fallible<Settings> {
+        let mut settings = settings(Environment::of(self.environment()), agent)?;
         settings.cwd = Some(self.workspace());
-        Ok(Client::connect(settings).await?)
+        Ok(settings)
     }
 
-    /// The same for a member of the workspace's room.
-    pub(crate) async fn member(&self, agent: &str, transport: Transport) -> Fallible<(Client, RoomId)> {
-        let mut client = self.client(agent, transport).await?;
-        let path = self.workspace().display().to_string();
-        let joined = client.call(JoinPath { context_path: path.clone(), ..Default::default() }).await?;
+    fn join_request(&self) -> JoinPath {
+        JoinPath { context_path: self.workspace().display().to_string(), ..Default::default() }
+    }
+
+    /// The connection of a short command, which has greeted the daemon.
+    pub(crate) fn http_client(&self, agent: &str) -> Fallible<HttpClient> {
+        Ok(HttpClient::connect(self.settings(agent)?)?)
+    }
+
+    /// The connection of a short command of a member of the workspace's room.
+    pub(crate) fn http_member(&self, agent: &str) -> Fallible<(HttpClient, RoomId)> {
+        let mut client = self.http_client(agent)?;
+        let joined = client.call(&self.join_request())?;
+        Ok((client, joined.room_id))
+    }
+
+    /// A WebSocket of a member of the workspace's room.
+    pub(crate) async fn member(&self, agent: &str) -> Fallible<(Client, RoomId)> {
+        let mut client = Client::connect(self.settings(agent)?).await?;
+        let joined = client.call(self.join_request()).await?;
         Ok((client, joined.room_id))
     }
 }
 
 /// How an agent reaches a daemon that is there.
-pub(crate) fn settings(env: Environment, agent: &str, transport: Transport) -> Fallible<Settings> {
+pub(crate) fn settings(env: Environment, agent: &str) -> Fallible<Settings> {
     let mut settings = Settings::from_environment(env)?;
     settings.signals.env.insert("TT_HARNESS_AGENT_ID".to_owned(), agent.to_owned());
-    (settings.autostart, settings.transport) = (false, transport);
+    settings.autostart = false;
     Ok(settings)
 }
 

@@ -1,7 +1,7 @@
 //! Whether a long log or many rooms make anything slower: the same three calls against databases of three sizes.
 
 use rusqlite::{Connection, params};
-use tt_client::connect::{Client, Transport};
+use tt_client::connect::Client;
 use tt_proto::RoomId;
 use tt_proto::requests::{GetRoomEvents, GetRoomState, SendMessage};
 
@@ -53,8 +53,8 @@ impl House {
         let own = scratch.workspace().canonicalize()?.display().to_string();
         fill(&scratch, &own, rooms, events_each)?;
         scratch.start().await?;
-        scratch.member("bench:other", Transport::WebSocket).await?;
-        let (client, room) = scratch.member("bench:sender", Transport::WebSocket).await?;
+        scratch.member("bench:other").await?;
+        let (client, room) = scratch.member("bench:sender").await?;
         Ok(Self { client, room, _scratch: scratch })
     }
 

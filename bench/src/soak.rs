@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tt_client::connect::Transport;
 use tt_proto::RoomId;
 use tt_proto::message::MessageSent;
 use tt_proto::requests::{ConfirmMessages, JoinPath, SendMessage, TakeMessages};
@@ -26,7 +25,7 @@ const FLAT_MIB: f64 = 2.0;
 /// Runs the soak. True when nothing was lost or repeated and memory stayed flat.
 pub(crate) async fn run(seconds: u64) -> Fallible<bool> {
     let scratch = Scratch::serving().await?;
-    let (_client, room) = scratch.member("bench:host", Transport::WebSocket).await?;
+    let (_client, room) = scratch.member("bench:host").await?;
     let messages = usize::try_from(seconds * EACH_SECOND)?;
     let mut agents = Vec::new();
     for n in 0..AGENTS {
@@ -71,7 +70,7 @@ pub(crate) async fn run(seconds: u64) -> Fallible<bool> {
 /// One agent: sends on one connection, follows on another, and reports what it missed, what came twice and how long each
 /// message of the others took.
 pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallible<()> {
-    let (mut sender, follower) = (client(None, Transport::WebSocket).await?, client(None, Transport::WebSocket).await?);
+    let (mut sender, follower) = (client().await?, client().await?);
     let path = std::env::current_dir()?.display().to_string();
     sender.call(JoinPath { context_path: path.clone(), ..Default::default() }).await?;
     report("ready")?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tt_client::connect::{Client, Transport};
+use tt_client::connect::Client;
 use tt_proto::RoomId;
 use tt_proto::requests::{GetRoomState, ReleaseStick, WaitForTurn};
 use tt_proto::turn::WaitStatus;
@@ -28,8 +28,8 @@ async fn until_waiting(client: &Client, room: &RoomId, agent: &str) -> Fallible<
 /// From a release to `your_turn` in another process.
 pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:holder", Transport::WebSocket).await?;
-    scratch.member("bench:waiter", Transport::WebSocket).await?;
+    let (client, room) = scratch.member("bench:holder").await?;
+    scratch.member("bench:waiter").await?;
     let rpc = client.rpc();
     let commits = Commits::new()?;
     let mut echo = Echo::of(&scratch, 400)?;
@@ -71,8 +71,8 @@ pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
 /// From the end of the holder's process to the answer of whoever waits.
 pub(crate) async fn holder_killed(effort: Effort) -> Fallible<Row> {
     let scratch = Scratch::serving().await?;
-    let (client, room) = scratch.member("bench:watcher", Transport::WebSocket).await?;
-    scratch.member("bench:waiter", Transport::WebSocket).await?;
+    let (client, room) = scratch.member("bench:watcher").await?;
+    scratch.member("bench:waiter").await?;
     let tt = program("tt")?.display().to_string();
     let mut samples = Samples::default();
     let warm_up = 3;

@@ -1,4 +1,4 @@
-//! Streams: one line an event, until a signal or the reader says it is enough.
+//! What commands that keep running share: a runtime, signals, and lines written to a reader that may stall or go away.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -8,12 +8,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
+use tt_proto::{Error, ErrorCode};
 
-use crate::Failure;
+use crate::error::CommandError;
 use crate::output::Output;
 use crate::text::Style;
 
-/// The signals that end a stream in order.
+/// Runs a command that keeps running, in a runtime on this thread.
+pub(crate) fn block_on<T>(command: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        CommandError::Local(Error::new(ErrorCode::InvalidInput, format!("the runtime could not be started: {e}")))
+    })?;
+    let result = runtime.block_on(command);
+    // The process ends now. A blocking thread may still wait for a lock, and is not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+/// The signals that end a command in an orderly way.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -38,8 +50,8 @@ impl Signals {
     }
 }
 
-/// Resolves when whoever reads standard output has gone away, so that a stream nobody reads does not stay for ever. A file
-/// has no such reader. It keeps a thread, so it is asked for once and then held.
+/// Resolves when the process that reads standard output has gone away, so that a stream without a reader ends. A file
+/// has no reader. The future occupies a thread, so it is made once and then kept.
 pub(crate) async fn reader_gone() {
     let watch = tokio::task::spawn_blocking(|| {
         let stdout = std::io::stdout();
@@ -53,23 +65,23 @@ pub(crate) async fn reader_gone() {
     }
 }
 
-/// How writing to the stream went.
+/// The result of writing to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wrote {
-    All,
+pub(crate) enum WriteResult {
+    Written,
     /// The reader went away: nothing more can be shown.
     ReaderGone,
 }
 
-/// A line on its way to the reader, on a thread of its own, so that a reader that stalls keeps nobody from hearing a signal.
-pub(crate) struct Writing(JoinHandle<std::io::Result<()>>);
+/// A line that is being written on a thread of its own, so that a reader that stalls does not delay a signal.
+pub(crate) struct LineWrite(JoinHandle<std::io::Result<()>>);
 
-impl Writing {
+impl LineWrite {
     pub(crate) fn start<T: Serialize>(
         output: &Output,
         item: &T,
         text: impl FnOnce(&T, &Style) -> String,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let line = output.line(item, text)?;
         Ok(Self(tokio::task::spawn_blocking(move || {
             let mut out = std::io::stdout().lock();
@@ -77,26 +89,26 @@ impl Writing {
         })))
     }
 
-    /// How it went, once it is known. May be asked again by whoever was interrupted.
-    pub(crate) async fn done(&mut self) -> Result<Wrote, Failure> {
+    /// Waits for the result. May be called again after it was dropped before the result was there.
+    pub(crate) async fn result(&mut self) -> Result<WriteResult, CommandError> {
         match (&mut self.0).await.map_err(std::io::Error::other)? {
-            Ok(()) => Ok(Wrote::All),
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(Wrote::ReaderGone),
+            Ok(()) => Ok(WriteResult::Written),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(WriteResult::ReaderGone),
             Err(e) => Err(e.into()),
         }
     }
 }
 
 /// Writes a line.
-pub(crate) async fn write<T: Serialize>(
+pub(crate) async fn write_line<T: Serialize>(
     output: &Output,
     item: &T,
     text: impl FnOnce(&T, &Style) -> String,
-) -> Result<Wrote, Failure> {
-    Writing::start(output, item, text)?.done().await
+) -> Result<WriteResult, CommandError> {
+    LineWrite::start(output, item, text)?.result().await
 }
 
-/// Says on standard error where to go on from.
-pub(crate) fn say_cursor(cursor: i64) {
+/// Prints on standard error the cursor to continue from.
+pub(crate) fn print_cursor(cursor: i64) {
     let _ = writeln!(std::io::stderr(), "{{\"cursor_event_seq\":{cursor}}}");
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use tt_proto::handoff::{Artifact, Handoff, RawJson, Role};
 use tt_proto::{Error, ErrorCode};
 
-use crate::Failure;
+use crate::error::CommandError;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HandoffArgs {
@@ -31,8 +31,8 @@ pub(crate) struct HandoffArgs {
 
 impl HandoffArgs {
     /// The handoff to send. What comes from standard input is passed on as it is; the daemon checks it.
-    pub(crate) fn handoff(self) -> Result<RawJson, Failure> {
-        let bad = |message: String| Failure::Refused(Error::new(ErrorCode::InvalidHandoff, message));
+    pub(crate) fn handoff(self) -> Result<RawJson, CommandError> {
+        let bad = |message: String| CommandError::Refused(Error::new(ErrorCode::InvalidHandoff, message));
         if self.stdin {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).map_err(|e| bad(format!("standard input: {e}")))?;

@@ -14,7 +14,7 @@ struct Input {
 }
 
 /// The session that the hook belongs to.
-pub(crate) fn session() -> Result<String, Error> {
+pub(crate) fn read_session() -> Result<String, Error> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         return Err(wrong("there is only a terminal"));

@@ -6,13 +6,13 @@ use tt_proto::requests::ListRooms;
 use tt_proto::{Error, ErrorCode};
 
 use crate::Context;
-use crate::connect::{Client, Settings, Transport};
+use crate::connect::{HttpClient, Settings};
 
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Adds the rooms that may have been meant to an error about a path. Any other error is returned unchanged, and so is this
 /// one when the daemon cannot be asked.
-pub(crate) async fn with_suggestions(context: &Context, error: Error) -> Error {
+pub(crate) fn with_suggestions(context: &Context, error: Error) -> Error {
     let typed = match (error.code, error.details.get("path").and_then(|path| path.as_str())) {
         (ErrorCode::RoomNotFound | ErrorCode::InvalidInput, Some(typed)) => PathBuf::from(typed),
         _ => return error,
@@ -24,7 +24,7 @@ pub(crate) async fn with_suggestions(context: &Context, error: Error) -> Error {
         let path = if typed == Path::new(".") { String::new() } else { format!(" {}", shell_word(&typed)) };
         error.hint = format!("join it: tt join{path}");
     }
-    let near = near_matches(&asked, rooms(context).await);
+    let near = near_matches(&asked, rooms(context));
     if near.is_empty() {
         return error;
     }
@@ -39,10 +39,10 @@ fn shell_word(path: &Path) -> String {
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-async fn rooms(context: &Context) -> Vec<PathBuf> {
-    let settings = Settings { autostart: false, transport: Transport::Http, ..context.settings.clone() };
-    let Ok(mut client) = Client::connect(settings).await else { return Vec::new() };
-    let rooms = client.call(ListRooms::default()).await;
+fn rooms(context: &Context) -> Vec<PathBuf> {
+    let settings = Settings { autostart: false, ..context.settings.clone() };
+    let Ok(mut client) = HttpClient::connect(settings) else { return Vec::new() };
+    let rooms = client.call(&ListRooms::default());
     rooms.map(|all| all.rooms.into_iter().map(|room| room.canonical_path.into()).collect()).unwrap_or_default()
 }
 

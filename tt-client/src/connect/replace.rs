@@ -2,16 +2,17 @@
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tt_proto::hello::Program;
-use tt_proto::requests::{DaemonStop, Welcome};
+use tt_proto::requests::Welcome;
 use tt_proto::{Error, ErrorCode};
 
 use super::start::daemon_program;
-use super::{Rpc, Settings};
+use super::{HttpClient, Settings};
 
 /// How long a daemon may take to exit. It finishes calls for at most two times five seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
@@ -33,7 +34,7 @@ pub enum LockState {
 pub fn lock_state(settings: &Settings) -> LockState {
     let path = settings.paths.lock();
     let Ok(file) = File::open(&path) else { return LockState::Free };
-    // Shared, so that two who look do not take each other for the daemon.
+    // Shared, so that two processes that look do not take each other for the daemon.
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {
             let pid = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
@@ -73,29 +74,25 @@ pub(super) fn outdated(settings: &Settings, error: &Error) -> Option<u32> {
     pid.filter(|_| older && !supervised && settings.autostart && brings_another(settings, program.as_ref()))
 }
 
-/// Ends the older daemon; the caller then starts its own. Calls under way on the old one finish first.
-pub(super) async fn replace(settings: &Settings, rpc: &Rpc, pid: u32) -> Result<(), Error> {
-    if !agrees_to_stop(settings, rpc).await {
+/// Waits for the older daemon to end; the caller then starts its own. A daemon that did not agree to stop is sent SIGTERM.
+/// Calls under way on the old one finish first.
+pub(super) fn replace(settings: &Settings, pid: u32, agreed: bool) -> Result<(), Error> {
+    if !agreed {
         terminate(settings, pid, Signal::SIGTERM);
     }
-    wait_until_gone(settings, Some(pid), STOP_TIMEOUT).await
-}
-
-async fn agrees_to_stop(settings: &Settings, rpc: &Rpc) -> bool {
-    let asked = rpc.within(settings.deadline, async |rpc: &Rpc| rpc.call(DaemonStop {}).await).await;
-    asked.is_some_and(|answer| answer.is_ok())
+    wait_until_gone(settings, Some(pid), STOP_TIMEOUT)
 }
 
 /// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.
-pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error> {
+pub fn stop(settings: &Settings, client: Option<HttpClient>) -> Result<bool, Error> {
     // A daemon that has taken the lock this instant is about to sign it.
     if lock_state(settings) == (LockState::Held { pid: None }) {
-        let _ = wait_until_gone(settings, None, SIGTERM_GRACE).await;
+        let _ = wait_until_gone(settings, None, SIGTERM_GRACE);
     }
     let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
-    if let Some(rpc) = rpc
-        && agrees_to_stop(settings, rpc).await
-        && wait_until_gone(settings, pid, STOP_TIMEOUT).await.is_ok()
+    if let Some(mut client) = client
+        && client.ask_to_stop()
+        && wait_until_gone(settings, pid, STOP_TIMEOUT).is_ok()
     {
         return Ok(true);
     }
@@ -109,7 +106,7 @@ pub async fn stop(settings: &Settings, rpc: Option<&Rpc>) -> Result<bool, Error>
             return Ok(true);
         }
         terminate(settings, pid, signal);
-        if wait_until_gone(settings, Some(pid), SIGTERM_GRACE).await.is_ok() {
+        if wait_until_gone(settings, Some(pid), SIGTERM_GRACE).is_ok() {
             return Ok(true);
         }
     }
@@ -126,20 +123,20 @@ fn terminate(settings: &Settings, pid: u32, signal: Signal) {
 
 /// Waits until the daemon of this pid holds the lock no more, which is when it has truly ended. The next one may have the
 /// lock by then, so that waiting for the lock itself could be waiting for ever.
-pub async fn wait_until_gone(settings: &Settings, pid: Option<u32>, patience: Duration) -> Result<(), Error> {
-    let gone = async {
-        while lock_state(settings) == (LockState::Held { pid }) {
-            tokio::time::sleep(POLL_INTERVAL).await;
+fn wait_until_gone(settings: &Settings, pid: Option<u32>, timeout: Duration) -> Result<(), Error> {
+    let give_up = Instant::now() + timeout;
+    while lock_state(settings) == (LockState::Held { pid }) {
+        if Instant::now() >= give_up {
+            return Err(Error::new(ErrorCode::DaemonUnreachable, "the daemon did not end in time")
+                .hint("run `tt daemon restart`")
+                .detail("log", settings.paths.log().display().to_string()));
         }
-    };
-    tokio::time::timeout(patience, gone).await.map_err(|_| {
-        Error::new(ErrorCode::DaemonUnreachable, "the daemon did not end in time")
-            .hint("run `tt daemon restart`")
-            .detail("log", settings.paths.log().display().to_string())
-    })
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
 }
 
-/// Compares versions by their numbers; what cannot be read is not newer.
+/// Compares versions by their numbers; a version that cannot be read is not newer.
 fn newer(ours: &str, theirs: &str) -> bool {
     let numbers = |version: &str| -> Option<Vec<u64>> {
         version.split(['-', '+']).next()?.split('.').map(|part| part.parse().ok()).collect()

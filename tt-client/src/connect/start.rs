@@ -1,27 +1,27 @@
 //! Starting the daemon: one client at a time does it, the others find it done.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::unix::pipe;
 use tt_proto::paths::ensure_private_dir;
 use tt_proto::policy::PolicyOverrides;
 use tt_proto::{Error, ErrorCode};
 
 use super::Settings;
-use super::transport::{self, Opened};
+use super::socket::{self, Opened};
 
-/// A cold start takes tens of milliseconds; a database with much to recover may take longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a start may take. A cold start takes tens of milliseconds; a database with much to recover takes longer.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// All the daemon sees of the environment it was started from. What a call needs from its caller travels in the call.
-const ENVIRONMENT: &[&str] = &[
+/// The variables that the daemon is started with. A call carries the facts about its caller's environment itself.
+const PASSED_VARIABLES: &[&str] = &[
     "HOME",
     "LANG",
     "LOGNAME",
@@ -40,7 +40,7 @@ const ENVIRONMENT: &[&str] = &[
 pub enum Started {
     /// This client started it.
     Now,
-    /// Somebody else was faster, or it was running all along.
+    /// Another client was faster, or it was running all along.
     AlreadyRunning,
 }
 
@@ -53,10 +53,10 @@ enum Report {
 }
 
 /// Starts the daemon and waits until it is ready. Losing the race to start it is success.
-pub async fn start(settings: &Settings) -> Result<Started, Error> {
+pub fn start(settings: &Settings) -> Result<Started, Error> {
     ensure_private_dir(&settings.paths.data_dir)?;
-    let _starting = lock(settings.paths.start_lock(), PATIENCE).await?;
-    if matches!(transport::open(&settings.paths.socket, settings.deadline), Opened::Stream(_) | Opened::Busy) {
+    let _starting = lock(settings.paths.start_lock(), START_TIMEOUT)?;
+    if matches!(socket::open(&settings.paths.socket, settings.deadline), Opened::Stream(_) | Opened::Busy) {
         return Ok(Started::AlreadyRunning);
     }
     let program = daemon_program(settings)?;
@@ -64,25 +64,27 @@ pub async fn start(settings: &Settings) -> Result<Started, Error> {
         Error::new(ErrorCode::DaemonUnreachable, format!("cannot start {}: {e}", program.display()))
             .hint("install tt and ttd together: cargo install --path tt-client --locked")
     })?;
-    let pipe = child.stdout.take().map(std::os::fd::OwnedFd::from);
-    // A client that lives on must not keep the daemon as a zombie once it ends.
-    std::thread::spawn(move || child.wait());
     let died = |what: String| {
         Error::new(ErrorCode::DaemonUnreachable, what)
             .hint(format!("look at {}", settings.paths.log().display()))
             .detail("log", settings.paths.log().display().to_string())
     };
-    let pipe = pipe.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok());
-    let pipe = pipe.ok_or_else(|| died("the daemon's readiness pipe could not be read".into()))?;
-    let mut line = String::new();
-    let mut reader = BufReader::new(pipe);
-    let read = tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await;
-    match read.map(|read| read.map(|_| serde_json::from_str(&line))) {
-        Ok(Ok(Ok(Report::Ready { already_running: true }))) => Ok(Started::AlreadyRunning),
-        Ok(Ok(Ok(Report::Ready { already_running: false }))) => Ok(Started::Now),
-        Ok(Ok(Ok(Report::Failed(error)))) => Err(error.detail("log", settings.paths.log().display().to_string())),
-        Ok(Ok(Err(_)) | Err(_)) => Err(died("the daemon died while starting".into())),
-        Err(_) => Err(died(format!("the daemon was not ready after {} s", PATIENCE.as_secs()))),
+    let pipe = child.stdout.take().ok_or_else(|| died("the daemon's readiness pipe could not be read".into()))?;
+    let (sender, report) = mpsc::channel();
+    thread::spawn(move || {
+        let mut line = String::new();
+        let _ = BufReader::new(pipe).read_line(&mut line);
+        let _ = sender.send(line);
+        // A client that lives on must not keep the daemon as a zombie once it ends.
+        let _ = child.wait();
+    });
+    let timed_out = |_| died(format!("the daemon was not ready after {} s", START_TIMEOUT.as_secs()));
+    let line = report.recv_timeout(START_TIMEOUT).map_err(timed_out)?;
+    match serde_json::from_str(&line) {
+        Ok(Report::Ready { already_running: true }) => Ok(Started::AlreadyRunning),
+        Ok(Report::Ready { already_running: false }) => Ok(Started::Now),
+        Ok(Report::Failed(error)) => Err(error.detail("log", settings.paths.log().display().to_string())),
+        Err(_) => Err(died("the daemon died while starting".into())),
     }
 }
 
@@ -96,7 +98,7 @@ fn command(settings: &Settings, program: &Path) -> Result<Command, Error> {
     let mut command = Command::new(program);
     command.arg("--detached").env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    for name in ENVIRONMENT {
+    for name in PASSED_VARIABLES {
         if let Some(value) = settings.env.get(name) {
             command.env(name, value);
         }
@@ -114,8 +116,8 @@ fn command(settings: &Settings, program: &Path) -> Result<Command, Error> {
     Ok(command)
 }
 
-/// Locks a file, for as long as the returned handle lives, and leaves our pid in it for whoever waits too long.
-async fn lock(path: PathBuf, patience: Duration) -> Result<File, Error> {
+/// Locks a file, for as long as the returned handle lives, and writes our pid into it for a process that waits too long.
+fn lock(path: PathBuf, timeout: Duration) -> Result<File, Error> {
     let shown = path.display().to_string();
     let cannot = |e: std::io::Error| {
         Error::new(ErrorCode::StorageUnavailable, format!("cannot lock {shown}: {e}"))
@@ -133,13 +135,13 @@ async fn lock(path: PathBuf, patience: Duration) -> Result<File, Error> {
         return Ok(signed(file));
     }
     // A blocked lock cannot be given up, so it is taken on a thread of its own, which ends with this process at the latest.
-    let (sender, locked) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
+    let (sender, locked) = mpsc::channel();
+    thread::spawn(move || {
         let _ = sender.send(file.lock().map(|()| file));
     });
-    match tokio::time::timeout(patience, locked).await {
-        Ok(Ok(locked)) => locked.map(signed).map_err(cannot),
-        Ok(Err(_)) | Err(_) => {
+    match locked.recv_timeout(timeout) {
+        Ok(locked) => locked.map(signed).map_err(cannot),
+        Err(_) => {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             let holder = holder.trim();
             Err(Error::new(ErrorCode::DaemonUnreachable, format!("{shown} stays locked by process {holder}"))

@@ -2,10 +2,10 @@
 //! every other command.
 
 mod caller;
-mod in_band;
+mod inbox;
 mod server;
 mod tools;
-mod written;
+mod transport;
 
 use std::time::Duration;
 
@@ -13,31 +13,33 @@ use rmcp::ServiceExt;
 use tokio::sync::{mpsc, watch};
 use tt_proto::{Error, ErrorCode};
 
-use crate::{Context, Failure};
+use crate::Context;
+use crate::error::CommandError;
+use crate::follow::block_on;
 
 /// How long confirmations may take after the harness has gone.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until the harness closes its end.
-pub(crate) async fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), CommandError> {
     // Calls share what is known of the session, on this one thread.
-    tokio::task::LocalSet::new().run_until(serve(context)).await
+    block_on(tokio::task::LocalSet::new().run_until(serve(context)))
 }
 
-async fn serve(context: &Context) -> Result<(), Failure> {
-    let receipts = written::Receipts::default();
+async fn serve(context: &Context) -> Result<(), CommandError> {
+    let written = transport::WrittenAnswers::default();
     let (close, closed) = watch::channel(false);
     let (unfinished, mut finished) = mpsc::channel(1);
     let callers = caller::Callers::new(context.settings.clone());
-    let server = server::Server::new(callers, receipts.clone(), closed, unfinished);
-    let failed = |e: String| Failure::Other(Error::new(ErrorCode::InvalidInput, format!("MCP: {e}")));
-    let running = match server.serve(written::Stdio::new(receipts, close)).await {
+    let server = server::Server::new(callers, written.clone(), closed, unfinished);
+    let failed = |e: String| CommandError::Local(Error::new(ErrorCode::InvalidInput, format!("MCP: {e}")));
+    let running = match server.serve(transport::Stdio::new(written, close)).await {
         Ok(running) => running,
-        // A harness that goes away before it has said anything owes us no explanation.
+        // A harness may go away before it sends anything.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(e) => return Err(failed(e.to_string())),
     };
     running.waiting().await.map_err(|e| failed(e.to_string()))?;
-    let _ = tokio::time::timeout(LAST_WORDS, finished.recv()).await;
+    let _ = tokio::time::timeout(LAST_CONFIRM_TIMEOUT, finished.recv()).await;
     Ok(())
 }

@@ -20,11 +20,11 @@ use tt_proto::requests::{LeaveRoom, Method, WaitForTurn};
 use tt_proto::{Error, ErrorCode, VERSION};
 
 use super::caller::Callers;
-use super::in_band::Inbox;
+use super::inbox::AnswerInbox;
 use super::tools::{ALL, Kind, ToolSpec};
-use super::written::Receipts;
+use super::transport::WrittenAnswers;
 use crate::connect::{Client, DEADLINE, Rpc};
-use crate::workspace::key;
+use crate::session::fresh_key;
 
 /// The longest a tool call takes: some harnesses give up after a minute.
 const LONGEST_CALL: Duration = Duration::from_secs(50);
@@ -51,7 +51,7 @@ const INSTRUCTIONS: &str = "Several agents and people may share this workspace. 
 
 pub(super) struct Server {
     callers: Callers,
-    receipts: Receipts,
+    written: WrittenAnswers,
     unsettled: Unsettled,
     /// The harness has closed its end.
     closed: watch::Receiver<bool>,
@@ -62,11 +62,11 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(
         callers: Callers,
-        receipts: Receipts,
+        written: WrittenAnswers,
         closed: watch::Receiver<bool>,
         unfinished: mpsc::Sender<()>,
     ) -> Self {
-        Self { callers, receipts, unsettled: Unsettled::default(), closed, unfinished }
+        Self { callers, written, unsettled: Unsettled::default(), closed, unfinished }
     }
 
     /// Makes the call and composes its answer.
@@ -74,7 +74,7 @@ impl Server {
         let started = Instant::now();
         let meta = serde_json::to_value(&context.meta).unwrap_or_default();
         let client_info = context.client_info().map(|client| client.name);
-        let mut inbox = Inbox::default();
+        let mut inbox = AnswerInbox::new();
         let mut client = match self.callers.connect(client_info, &meta).await {
             Ok(client) => client,
             Err(e) => return compose(Err(e), &inbox),
@@ -83,11 +83,11 @@ impl Server {
         // Nobody reads the answer, or nobody is there to ask for messages: whatever is in hand goes back with the connection.
         let in_vain = outcome.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable);
         if context.ct.is_cancelled() || in_vain {
-            return compose(outcome, &Inbox::default());
+            return compose(outcome, &AnswerInbox::new());
         }
         let look = async {
             inbox.collect(&mut client).await;
-            inbox.return_left_over(&mut client).await;
+            inbox.return_unshown(&mut client).await;
         };
         // What was done must not be reported as failed because a look at the inbox hangs. What such a look has taken, and
         // not handed to us, goes back with the connection.
@@ -105,7 +105,7 @@ impl Server {
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
         started: Instant,
-        inbox: &mut Inbox,
+        inbox: &mut AnswerInbox,
     ) -> Result<Value, Error> {
         let tool = ToolSpec::named(&request.name).ok_or_else(|| {
             let names: Vec<&str> = ALL.iter().map(|tool| tool.name).collect();
@@ -189,14 +189,14 @@ impl Server {
 
     /// Confirms the messages when the answer that carries them is out. The connection goes with this task, and with it
     /// goes back whatever was not confirmed.
-    fn confirm_once_written(&self, mut client: Client, inbox: Inbox, context: &RequestContext<RoleServer>) {
-        let receipt = self.receipts.of(&context.id);
+    fn confirm_once_written(&self, mut client: Client, mut inbox: AnswerInbox, context: &RequestContext<RoleServer>) {
+        let written = self.written.of(&context.id);
         if context.ct.is_cancelled() {
-            self.receipts.forget(&context.id);
+            self.written.forget(&context.id);
         }
         let unfinished = self.unfinished.clone();
         tokio::task::spawn_local(async move {
-            if receipt.await.is_ok() {
+            if written.await.is_ok() {
                 inbox.confirm(&mut client).await;
             }
             drop(unfinished);
@@ -222,7 +222,7 @@ impl Unsettled {
     fn begin(&self, what: [String; 3]) -> Write<'_> {
         let mut keys = self.0.borrow_mut();
         keys.retain(|_, (_, since)| since.elapsed() < SAME_CALL);
-        let key = keys.remove(&what).map(|(key, _)| key).or_else(key).unwrap_or_default();
+        let key = keys.remove(&what).map(|(key, _)| key).or_else(fresh_key).unwrap_or_default();
         Write { unsettled: self, what, key, settled: false }
     }
 }
@@ -265,7 +265,7 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         // What the call held goes back with its connection.
         let answer = tokio::time::timeout(LONGEST_CALL, self.answer(request, &context)).await;
-        let late = |_| compose(Err(given_up("the daemon did not answer in time")), &Inbox::default());
+        let late = |_| compose(Err(given_up("the daemon did not answer in time")), &AnswerInbox::new());
         Ok(answer.unwrap_or_else(late).into())
     }
 }
@@ -280,7 +280,7 @@ fn given_up(why: &str) -> Error {
 }
 
 /// The messages a wait brought belong with the others; joins and leaves stay where they are.
-fn move_messages(answer: &mut Value, inbox: &mut Inbox) {
+fn move_messages(answer: &mut Value, inbox: &mut AnswerInbox) {
     let Some(events) = answer.get_mut("events").and_then(Value::as_array_mut) else { return };
     events.retain(|event| {
         let message = event["event_type"] == EventType::MessageSent.as_str();
@@ -291,7 +291,7 @@ fn move_messages(answer: &mut Value, inbox: &mut Inbox) {
     });
 }
 
-fn compose(outcome: Result<Value, Error>, inbox: &Inbox) -> CallToolResult {
+fn compose(outcome: Result<Value, Error>, inbox: &AnswerInbox) -> CallToolResult {
     let is_error = outcome.is_err();
     let mut answer = match outcome {
         Ok(answer) => answer,

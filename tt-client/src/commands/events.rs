@@ -1,0 +1,226 @@
+//! `tt events`: shows, waits for or follows the events of the room.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use tt_proto::event::Event;
+use tt_proto::filter::OneOrMany;
+use tt_proto::requests::{EventPage, GetRoomEvents, SubscribeEvents, WaitForEvents};
+use tt_proto::{AgentId, RoomId};
+
+use crate::Context;
+use crate::cli::duration;
+use crate::connect::DEADLINE;
+use crate::error::CommandError;
+use crate::follow::{Signals, WriteResult, block_on, print_cursor, reader_gone, write_line};
+use crate::live_session::LiveSession;
+use crate::session::{PathArg, Session};
+use crate::text::{Style, names::Names, render};
+
+/// How long one call waits. A longer wait is made of several calls.
+const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tt events --limit 20\n  tt events --follow --event claim,release,pass,takeover --target any"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Wait until there is something that fits
+    #[arg(long, conflicts_with = "follow")]
+    wait: bool,
+    /// Stay, and print each event as it comes
+    #[arg(long)]
+    follow: bool,
+    /// Only these types, separated by commas
+    #[arg(long = "event", value_name = "T[,T…]", value_delimiter = ',')]
+    event_type: Option<Vec<String>>,
+    /// Only what concerns you (self), everything (any), or what is addressed to a member
+    /// [default: any; with --wait or --follow: self]
+    #[arg(long, value_name = "self|any|WHO")]
+    target: Option<String>,
+    /// Only from this member
+    #[arg(long, value_name = "WHO")]
+    from: Option<String>,
+    /// Only what came after this event
+    #[arg(long, value_name = "SEQ")]
+    after: Option<i64>,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// With --wait or --follow: give up after this long [default: never]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    timeout: Option<Duration>,
+}
+
+/// Which events to show, from where, and for how long.
+pub(crate) struct EventQuery {
+    pub event_type: Option<OneOrMany>,
+    pub from: Option<AgentId>,
+    pub target: Option<String>,
+    pub after: Option<i64>,
+    pub limit: Option<usize>,
+    pub give_up: Option<Instant>,
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    if args.follow {
+        return block_on(follow(context, args));
+    }
+    let mut session = Session::find(context, args.path.clone())?;
+    let from = args.from.as_deref().map(|name| session.member(name)).transpose()?;
+    let target = match args.target.as_deref() {
+        None | Some("self" | "any") => args.target.clone(),
+        Some(name) => Some(session.member(name)?.to_string()),
+    };
+    let waits = args.wait;
+    let query = args.query(from, target);
+    let events =
+        if waits { query.wait_for_events(&mut session)? } else { query.read_page(&mut session, query.after)? };
+    let names = session.names()?;
+    Ok(session.output.answer(&events, |events, style| text(events, &names, style))?)
+}
+
+async fn follow(context: &Context, args: Args) -> Result<(), CommandError> {
+    let mut session = LiveSession::find(context, args.path.clone()).await?;
+    let from = match &args.from {
+        Some(name) => Some(session.member(name).await?),
+        None => None,
+    };
+    let target = match args.target.as_deref() {
+        None | Some("self" | "any") => args.target.clone(),
+        Some(name) => Some(session.member(name).await?.to_string()),
+    };
+    follow_events(&mut session, args.query(from, target)).await
+}
+
+impl Args {
+    fn query(self, from: Option<AgentId>, target: Option<String>) -> EventQuery {
+        EventQuery {
+            event_type: self.event_type.map(OneOrMany::Many),
+            from,
+            target,
+            after: self.after,
+            limit: self.limit,
+            give_up: self.timeout.map(|timeout| Instant::now() + timeout),
+        }
+    }
+}
+
+impl EventQuery {
+    fn wait_request(&self, room_id: &RoomId, after: Option<i64>, wait: Duration) -> WaitForEvents {
+        WaitForEvents {
+            room_id: room_id.clone(),
+            after_event_seq: after,
+            limit: self.limit,
+            event_type: self.event_type.clone(),
+            from_agent_id: self.from.clone(),
+            target_agent_id: self.target.clone(),
+            max_wait_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    fn subscribe_request(&self, room_id: &RoomId, after: i64) -> SubscribeEvents {
+        SubscribeEvents {
+            room_id: room_id.clone(),
+            after_event_seq: Some(after),
+            event_type: self.event_type.clone(),
+            from_agent_id: self.from.clone(),
+            target_agent_id: self.target.clone(),
+        }
+    }
+
+    /// Reads one page of the log.
+    pub(crate) fn read_page(&self, session: &mut Session, after: Option<i64>) -> Result<EventPage, CommandError> {
+        let request = GetRoomEvents {
+            room_id: session.room_id.clone(),
+            after_event_seq: after,
+            limit: self.limit,
+            event_type: self.event_type.clone(),
+            from_agent_id: self.from.clone(),
+            target_agent_id: self.target.clone(),
+        };
+        Ok(session.client.call(&request)?)
+    }
+
+    /// Blocks for the next events. There are none if the time is up.
+    pub(crate) fn wait_for_events(&self, session: &mut Session) -> Result<EventPage, CommandError> {
+        let room_id = session.room_id.clone();
+        // Without a cursor it starts from now, and misses nothing when the daemon restarts before the first event.
+        let cursor = match self.after {
+            Some(after) => after,
+            None => session.client.call(&self.wait_request(&room_id, None, Duration::ZERO))?.cursor_event_seq,
+        };
+        loop {
+            let time_left = |at: Instant| at.saturating_duration_since(Instant::now()).min(MAX_WAIT_PER_CALL);
+            let wait = self.give_up.map_or(MAX_WAIT_PER_CALL, time_left);
+            let request = self.wait_request(&room_id, Some(cursor), wait);
+            let events = session.client.call_within(wait + DEADLINE, &request)?;
+            if !events.events.is_empty() || self.give_up.is_some_and(|at| Instant::now() >= at) {
+                return Ok(events);
+            }
+        }
+    }
+}
+
+/// Prints one line for each event, through restarts of the daemon, until a signal, the time or the reader ends it.
+pub(crate) async fn follow_events(session: &mut LiveSession, query: EventQuery) -> Result<(), CommandError> {
+    let mut signals = Signals::listen()?;
+    let mut cursor = match query.after {
+        Some(after) => after,
+        None => {
+            let now = query.wait_request(&session.room_id, None, Duration::ZERO);
+            session.client.call(now).await?.cursor_event_seq
+        }
+    };
+    let mut names = session.names().await?;
+    let give_up = async {
+        match query.give_up {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = print_stream(session, &query, &mut names, &mut cursor) => ended?,
+        () = signals.any() => {}
+        () = give_up => {}
+        () = reader_gone() => return Ok(()),
+    }
+    print_cursor(cursor);
+    Ok(())
+}
+
+async fn print_stream(
+    session: &mut LiveSession,
+    query: &EventQuery,
+    names: &mut Names,
+    cursor: &mut i64,
+) -> Result<(), CommandError> {
+    loop {
+        let request = query.subscribe_request(&session.room_id, *cursor);
+        let mut items = session.client.subscribe(request).await?;
+        // A stream that breaks off, because the daemon ended or restarted, continues where it was.
+        while let Some(Ok(item)) = items.next().await {
+            if let Some(event) = &item.event {
+                names.learn(event);
+                let line = |event: &Event, style: &Style| render::event(event, names, style);
+                if write_line(&session.output, event, line).await? == WriteResult::ReaderGone {
+                    return Ok(());
+                }
+            }
+            *cursor = item.cursor_event_seq;
+            if item.resync.is_some_and(|resync| resync.reason == "room_deleted") {
+                let _ = writeln!(std::io::stderr(), "the room is gone");
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn text(events: &EventPage, names: &Names, style: &Style) -> String {
+    if events.events.is_empty() {
+        return "nothing happened yet".into();
+    }
+    events.events.iter().map(|event| render::event(event, names, style)).collect()
+}

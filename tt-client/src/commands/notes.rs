@@ -1,0 +1,111 @@
+//! `tt notes add|list|resolve`.
+
+use std::io::Read;
+
+use tt_proto::escape::escape_text;
+use tt_proto::note::Note;
+use tt_proto::requests::{AddNote, ListNotes, NoteList, ResolveNote};
+use tt_proto::{Error, ErrorCode, NoteId};
+
+use crate::Context;
+use crate::error::CommandError;
+use crate::session::{PathFlag, Session, fresh_key};
+use crate::text::{Style, names::Names, render};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Args {
+    /// Leave a remark that stays until it is resolved
+    #[command(after_help = "Example:\n  tt notes add the cart rounds twice")]
+    Add {
+        /// The remark
+        #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
+        body: Vec<String>,
+        /// The turn it is about
+        #[arg(long, value_name = "N")]
+        turn: Option<i64>,
+        /// Read it from standard input
+        #[arg(long)]
+        stdin: bool,
+        #[command(flatten)]
+        path: PathFlag,
+    },
+    /// Show the open remarks
+    #[command(after_help = "Example:\n  tt notes list --all")]
+    List {
+        /// Also the resolved ones
+        #[arg(long)]
+        all: bool,
+        /// Only those after this one
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        #[command(flatten)]
+        path: PathFlag,
+    },
+    /// Mark a remark as dealt with
+    #[command(after_help = "Example:\n  tt notes resolve 6f9c0a52-4f0e-4c7e-9a51-0d8c3a1d2b11")]
+    Resolve {
+        id: String,
+        #[command(flatten)]
+        path: PathFlag,
+    },
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    match args {
+        Args::Add { body, turn, stdin, path } => {
+            let body = if stdin { read_stdin()? } else { body.join(" ") };
+            let key = fresh_key();
+            let add = |room_id| AddNote { room_id, body: body.clone(), turn_id: turn, idempotency_key: key.clone() };
+            let (session, note) = Session::find_and_call(context, path, add)?;
+            Ok(session.output.answer(&note, |note, style| format!("noted {}", style.dim(note.note_id.as_str())))?)
+        }
+        Args::List { all, after, limit, path } => {
+            let mut session = Session::find(context, path)?;
+            let (room_id, after) = (session.room_id.clone(), after.map(NoteId::from));
+            let list = ListNotes {
+                room_id: room_id.clone(),
+                after_note_id: after.clone(),
+                include_resolved: Some(all),
+                limit,
+            };
+            let (notes, names) = (session.client.call(&list)?, session.names()?);
+            Ok(session.output.answer(&notes, |notes, style| text(notes, &names, style))?)
+        }
+        Args::Resolve { id, path } => {
+            let (id, key) = (NoteId::from(id), fresh_key());
+            let resolve = |room_id| ResolveNote { room_id, note_id: id.clone(), idempotency_key: key.clone() };
+            let (session, resolved) = Session::find_and_call(context, path, resolve)?;
+            Ok(session
+                .output
+                .answer(&resolved, |resolved, _| format!("resolved {}", escape_text(resolved.note_id.as_str())))?)
+        }
+    }
+}
+
+fn read_stdin() -> Result<String, CommandError> {
+    let mut text = String::new();
+    let bad =
+        |e: std::io::Error| CommandError::Refused(Error::new(ErrorCode::InvalidBody, format!("standard input: {e}")));
+    std::io::stdin().read_to_string(&mut text).map_err(bad)?;
+    Ok(text)
+}
+
+fn text(notes: &NoteList, names: &Names, style: &Style) -> String {
+    if notes.notes.is_empty() {
+        return "no notes".into();
+    }
+    let now = render::now();
+    let line = |note: &Note| {
+        let turn = note.turn_id.map(|turn| format!(" on turn {turn}")).unwrap_or_default();
+        let by = note.resolved_by_agent_id.as_ref();
+        let resolved = by.map(|by| format!(", resolved by {}", names.get(by))).unwrap_or_default();
+        let when =
+            format!("{turn}, {}{resolved}  {}", render::ago(note.created_at, now), escape_text(note.note_id.as_str()));
+        let head = format!("{}{}", style.bold(&names.get(&note.author_agent_id)), style.dim(&when));
+        let body: String = note.body.lines().map(|line| style.row("  ", &escape_text(line))).collect();
+        style.lines(&format!("{head}\n")) + &body
+    };
+    notes.notes.iter().map(line).collect()
+}

@@ -1,0 +1,89 @@
+//! `tt release` and `tt pass`: give the stick away, with a handoff.
+
+use tt_proto::requests::{PassStick, ReleaseStick, Relinquished, RoomState};
+use tt_proto::{Error, ErrorCode, LeaseId};
+
+use crate::Context;
+use crate::error::CommandError;
+use crate::handoff::HandoffArgs;
+use crate::session::{PathArg, Session, fresh_key};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt release --status \"parser done\" --next-action \"review src/parse.rs\" \
+                        --artifact src/parse.rs=review")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    #[command(flatten)]
+    handoff: HandoffArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt pass codex --status \"parser done\" --next-action \"write the tests\"")]
+pub(crate) struct PassArgs {
+    /// The member: name, agent id, or the beginning of one
+    who: String,
+    #[command(flatten)]
+    path: PathArg,
+    #[command(flatten)]
+    handoff: HandoffArgs,
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    let handoff = args.handoff.handoff()?;
+    let (mut session, state) = Session::find_state(context, args.path)?;
+    let (lease, turn) = held(state)?;
+    let key = fresh_key();
+    let released = session.call(|room_id| ReleaseStick {
+        room_id,
+        lease_id: lease.clone(),
+        expected_turn_id: turn,
+        handoff: handoff.clone(),
+        idempotency_key: key.clone(),
+    })?;
+    show(&mut session, &released, turn)
+}
+
+pub(crate) fn run_pass(context: &Context, args: PassArgs) -> Result<(), CommandError> {
+    let handoff = args.handoff.handoff()?;
+    let (mut session, state) = Session::find_state(context, args.path)?;
+    let to = session.member(&args.who)?;
+    let (lease, turn) = held(state)?;
+    let key = fresh_key();
+    let passed = session.call(|room_id| PassStick {
+        room_id,
+        lease_id: lease.clone(),
+        expected_turn_id: turn,
+        to_agent_id: to.clone(),
+        handoff: handoff.clone(),
+        idempotency_key: key.clone(),
+    })?;
+    show(&mut session, &passed, turn)
+}
+
+/// The caller's turn, as the daemon keeps it for the holder.
+pub(crate) fn held(state: RoomState) -> Result<(LeaseId, i64), CommandError> {
+    let turn = state.room.turn_id;
+    match state.room.lease_id {
+        Some(lease) => Ok((lease, turn)),
+        None => {
+            let (message, hint) = match &state.room.owner {
+                Some(holder) => (format!("you do not hold the stick; {holder} does"), "wait for your turn: tt wait"),
+                None => ("you do not hold the stick; nobody does".into(), "take it first: tt try"),
+            };
+            let error = Error::new(ErrorCode::StaleLease, message)
+                .hint(hint)
+                .detail("turn_id", turn)
+                .detail("owner", state.room.owner.map(|o| o.to_string()));
+            Err(CommandError::Refused(error))
+        }
+    }
+}
+
+fn show(session: &mut Session, answer: &Relinquished, turn: i64) -> Result<(), CommandError> {
+    let names = session.names().unwrap_or_default();
+    Ok(session.output.answer(answer, |answer, _| match &answer.reserved_for {
+        Some(agent) => format!("turn {turn} is over; {} has the stick next", names.get(agent)),
+        None => format!("turn {turn} is over; the handoff waits for whoever comes next"),
+    })?)
+}

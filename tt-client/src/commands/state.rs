@@ -1,0 +1,22 @@
+//! `tt state`: the room at a glance.
+
+use crate::Context;
+use crate::error::CommandError;
+use crate::session::{PathArg, Session};
+use crate::text::render;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt state")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Also those who left or are gone
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    let (session, state) = Session::find_state(context, args.path)?;
+    let me = session.client.welcome().identity.agent_id.clone();
+    Ok(session.output.answer(&state, |state, style| render::state(state, &me, style, args.all))?)
+}

@@ -1,0 +1,177 @@
+//! `tt status`: how the stick stands, in a word. With `--prompt` for a shell prompt, which it must never slow down.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tt_proto::requests::{GetRoomState, RoomState};
+use tt_proto::room::StickState;
+use tt_proto::{AgentId, RoomId};
+
+use crate::Context;
+use crate::connect::{HttpClient, Settings};
+use crate::error::CommandError;
+use crate::output::{Format, Output};
+use crate::session::{PathArg, Session};
+use crate::text::{layout::columns, names};
+
+/// A daemon that takes longer than this to answer is not waited for: a prompt has some milliseconds in all, and to start and to
+/// end a program takes two of them.
+const PROMPT_DEADLINE: Duration = Duration::from_millis(2);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tt status\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// One short word for a shell prompt, or nothing; starts no daemon and takes a few milliseconds at most
+    #[arg(long)]
+    prompt: bool,
+}
+
+/// How the stick stands for the caller.
+#[derive(Debug, Serialize)]
+struct Status {
+    status: Standing,
+    turn_id: i64,
+    holder: Option<AgentId>,
+    /// Who was given the stick and has not taken it up yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_for: Option<AgentId>,
+    /// How many are before the caller, while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before_you: Option<usize>,
+    unread: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Standing {
+    Holding,
+    Waiting,
+    Idle,
+    Held,
+    Reserved,
+    Closed,
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    if args.prompt {
+        return prompt(context, &args.path);
+    }
+    let (session, state) = Session::find_state(context, args.path)?;
+    let me = session.client.welcome().identity.agent_id.clone();
+    let status = Status::of(&state, &me);
+    Ok(session.output.answer(&status, |status, style| {
+        let turn = format!("turn {}", status.turn_id);
+        let name = |agent: &AgentId| names::name(agent, &state.members);
+        let now = match (&status.holder, &status.reserved_for) {
+            (Some(holder), _) => format!("{} holds {turn}", name(holder)),
+            (None, Some(agent)) if *agent == me => format!("{}: tt wait", style.bold("it is yours next")),
+            (None, Some(agent)) => format!("{} has the stick next", name(agent)),
+            (None, None) => String::new(),
+        };
+        let also = if now.is_empty() { String::new() } else { format!("; {now}") };
+        let unread = if status.unread > 0 { format!(", {} unread: tt msg recv", status.unread) } else { String::new() };
+        let line = match (status.status, status.before_you) {
+            (Standing::Holding, _) => format!("{}, {turn}", style.bold("you hold the stick")),
+            (Standing::Waiting, Some(0)) if status.reserved_for.is_some() => format!("{now}, then you"),
+            (Standing::Waiting, Some(0)) => format!("you are next{also}"),
+            (Standing::Waiting, before) => format!("you wait, {} before you{also}", before.unwrap_or(0)),
+            (Standing::Idle, _) => "nobody holds the stick".into(),
+            (Standing::Held | Standing::Reserved, _) => now,
+            (Standing::Closed, _) => "the room is closed".into(),
+        };
+        format!("{line}{unread}")
+    })?)
+}
+
+/// Prints the piece of a prompt, or nothing if anything fails or takes longer than a prompt may.
+fn prompt(context: &Context, path: &PathArg) -> Result<(), CommandError> {
+    let Some(word) = prompt_word(context, path) else { return Ok(()) };
+    let icon = context.settings.env.get_str("TT_PROMPT_ICON").unwrap_or("⚑");
+    let piece = format!("{icon}{word} ");
+    Ok(Output::new(Format::Text, &context.settings.env).text(|_| piece)?)
+}
+
+fn prompt_word(context: &Context, path: &PathArg) -> Option<String> {
+    let path = path.text().ok()?;
+    let settings = Settings { autostart: false, deadline: PROMPT_DEADLINE, ..context.settings_at(Some(path)) };
+    let request = GetRoomState { room_id: RoomId::from(RoomId::HERE) };
+    let (client, state) = HttpClient::try_connect_and_call(&settings, &request).ok()??;
+    let (state, me) = (state.ok()?, &client.welcome().identity.agent_id);
+    Some(Status::of(&state, me).word(&state, me))
+}
+
+impl Status {
+    fn of(state: &RoomState, me: &AgentId) -> Self {
+        let room = &state.room;
+        let before_you = state.queue.iter().position(|agent| agent == me);
+        let status = match room.state {
+            _ if room.owner.as_ref() == Some(me) => Standing::Holding,
+            StickState::Closed => Standing::Closed,
+            _ if room.reserved_for.as_ref() == Some(me) => Standing::Reserved,
+            _ if before_you.is_some() => Standing::Waiting,
+            StickState::Idle => Standing::Idle,
+            StickState::Owned => Standing::Held,
+            StickState::Reserved => Standing::Reserved,
+        };
+        let mine = state.members.iter().find(|member| member.agent_id == *me);
+        Self {
+            status,
+            turn_id: room.turn_id,
+            holder: room.owner.clone(),
+            reserved_for: room.reserved_for.clone(),
+            before_you,
+            unread: mine.map_or(0, |member| member.unread),
+        }
+    }
+
+    /// `T42` holding, `w1` waiting with one before, `idle`, the holder's name, or `next:` and whoever was given the stick.
+    fn word(&self, state: &RoomState, me: &AgentId) -> String {
+        let name = |agent: &AgentId| plain(names::name(agent, &state.members).trim_matches('"'));
+        let mail = if self.unread > 0 { format!("+{}", self.unread) } else { String::new() };
+        let word = match self.status {
+            Standing::Holding => format!("T{}", self.turn_id),
+            Standing::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
+            Standing::Idle => "idle".into(),
+            Standing::Closed => "closed".into(),
+            Standing::Held => self.holder.as_ref().map_or_else(String::new, name),
+            Standing::Reserved if self.reserved_for.as_ref() == Some(me) => "next:you".into(),
+            Standing::Reserved => format!("next:{}", self.reserved_for.as_ref().map_or_else(String::new, name)),
+        };
+        format!("{word}{mail}")
+    }
+}
+
+/// The longest name that still leaves room to type.
+const LONGEST: usize = 20;
+
+/// A name as it may stand in a prompt. Prompts are expanded, by every shell in its own way, and a name is another's words: so
+/// only what no shell gives a meaning is left of it.
+fn plain(name: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && c.is_alphanumeric()) || "-_.:@".contains(c);
+    let mut plain = String::new();
+    for c in name.chars().map(|c| if allowed(c) { c } else { '_' }) {
+        if columns(&plain) >= LONGEST {
+            plain.push('…');
+            break;
+        }
+        plain.push(c);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_shell_finds_a_meaning_in_a_name() {
+        assert_eq!(plain("codex-2.review:a@b_c"), "codex-2.review:a@b_c");
+        assert_eq!(plain("Zoë 漢字"), "Zoë_漢字");
+        assert_eq!(plain("$(rm)`id`%F{a}\\w!\"'"), "__rm__id__F_a__w___");
+        assert_eq!(plain(&"x".repeat(64)), format!("{}…", "x".repeat(20)));
+    }
+}

@@ -1,0 +1,41 @@
+//! `tt take`: take the stick from someone who no longer answers.
+
+use tt_proto::requests::TakeoverStick;
+
+use crate::Context;
+use crate::error::CommandError;
+use crate::session::{PathArg, Session, fresh_key};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt take --reason \"codex crashed in the middle of the migration\"")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    path: PathArg,
+    /// Why, for the log
+    #[arg(long, value_name = "T")]
+    reason: String,
+    /// Take it although its holder is well: a person's decision, and recorded as one
+    #[arg(long)]
+    operator: bool,
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    let (mut session, state) = Session::find_state(context, args.path)?;
+    let (turn, key) = (state.room.turn_id, fresh_key());
+    let taken = session.call(|room_id| TakeoverStick {
+        room_id,
+        expected_turn_id: turn,
+        reason: args.reason.clone(),
+        operator_override: Some(args.operator),
+        idempotency_key: key.clone(),
+    })?;
+    let names = session.names().unwrap_or_default();
+    Ok(session.output.answer(&taken, |taken, style| {
+        let from = taken.revoked_agent_id.as_ref().map_or_else(|| "nobody".to_owned(), |agent| names.get(agent));
+        format!(
+            "{}, taken over from {from} ({})\nsee what it was doing: tt events",
+            style.bold(&format!("your turn: {}", taken.turn_id)),
+            taken.reason.as_str().replace('_', " ")
+        )
+    })?)
+}

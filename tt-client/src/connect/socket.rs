@@ -1,0 +1,78 @@
+//! Opens the daemon's Unix socket and checks who is at the other end.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+use tt_proto::{Error, ErrorCode};
+
+use super::GreetError;
+
+/// The kernel waits for a full queue in ticks, which may be as long as this. A shorter deadline does not wait at all.
+const KERNEL_TICK: Duration = Duration::from_millis(10);
+
+/// The result of connecting to the socket's path.
+pub(super) enum Opened {
+    Stream(UnixStream),
+    /// No file, or no process listens on it: the only two results that allow starting a daemon.
+    NoDaemon,
+    /// A process listens but does not accept the connection in time.
+    Busy,
+    Failed(Error),
+}
+
+/// Connects, waiting no longer than `timeout` for a daemon whose queue is full.
+pub(super) fn open(path: &Path, timeout: Duration) -> Opened {
+    match try_open(path, timeout) {
+        Ok(stream) => Opened::Stream(stream),
+        Err(Errno::ENOENT | Errno::ECONNREFUSED) => Opened::NoDaemon,
+        Err(Errno::EAGAIN | Errno::ETIMEDOUT | Errno::EINPROGRESS) => Opened::Busy,
+        // The error of macOS for a file that is not a socket. The daemon reports it with the fix.
+        Err(Errno::ENOTSOCK) => Opened::NoDaemon,
+        Err(e) => Opened::Failed(
+            Error::new(ErrorCode::DaemonUnreachable, format!("cannot connect to {}: {}", path.display(), e.desc()))
+                .hint("check the permissions of the socket and of the directories above it")
+                .detail("path", path.display().to_string()),
+        ),
+    }
+}
+
+fn try_open(path: &Path, timeout: Duration) -> Result<UnixStream, Errno> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
+    nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    let stream = UnixStream::from(fd);
+    if timeout < KERNEL_TICK {
+        stream.set_nonblocking(true).map_err(|_| Errno::EINVAL)?;
+    } else {
+        // A blocking connect to a full queue waits as long as a send may.
+        let timeout =
+            TimeVal::new(timeout.as_secs().try_into().unwrap_or(i32::MAX).into(), timeout.subsec_micros().into());
+        setsockopt(&stream, sockopt::SendTimeout, &timeout)?;
+    }
+    connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    stream.set_nonblocking(false).map_err(|_| Errno::EINVAL)?;
+    Ok(stream)
+}
+
+/// Checks that the process at the other end belongs to the same user, before anything is sent to it.
+pub(super) fn check_peer(stream: &UnixStream) -> Result<(), GreetError> {
+    let peer = peer_uid(stream).map_err(GreetError::hung_up)?;
+    if peer != nix::unistd::getuid().as_raw() {
+        return Err(GreetError::OtherUser(peer));
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn peer_uid(stream: &UnixStream) -> Result<u32, Errno> {
+    nix::sys::socket::getsockopt(stream, sockopt::PeerCredentials).map(|peer| peer.uid())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn peer_uid(stream: &UnixStream) -> Result<u32, Errno> {
+    nix::unistd::getpeereid(stream).map(|(uid, _)| uid.as_raw())
+}

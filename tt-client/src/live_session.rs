@@ -1,0 +1,71 @@
+//! The room and the connection of a command that keeps running: it follows events or receives messages, and may be
+//! interrupted in the middle of a call.
+
+use std::time::Duration;
+
+use tt_proto::requests::{Method, ResolveMember};
+use tt_proto::{AgentId, ErrorCode, RoomId};
+
+use crate::Context;
+use crate::connect::{Client, DEADLINE};
+use crate::error::CommandError;
+use crate::output::{Format, Output};
+use crate::session::{PathArg, join_request, joins_request, report_join, room_of};
+use crate::text::names::Names;
+
+/// A room, and a WebSocket for calls and streams about it.
+pub(crate) struct LiveSession {
+    pub client: Client,
+    pub output: Output,
+    pub room_id: RoomId,
+    path: String,
+}
+
+impl LiveSession {
+    /// Reaches the daemon and finds the room of this path.
+    pub(crate) async fn find(context: &Context, path: impl Into<PathArg>) -> Result<Self, CommandError> {
+        let path = path.into().text()?;
+        let settings = context.settings_at(Some(path.clone()));
+        let client = Client::connect(settings).await.map_err(CommandError::from_connect)?;
+        let output = context.output_for(client.welcome());
+        Ok(Self { room_id: room_of(client.welcome(), &path)?, client, output, path })
+    }
+
+    /// Makes a call that only a member may make. A caller that is not a member yet joins the existing room, and is told so.
+    pub(crate) async fn call<M: Method>(&mut self, request: impl Fn(RoomId) -> M) -> Result<M::Answer, CommandError> {
+        match self.client.call(request(self.room_id.clone())).await {
+            Err(e) if e.code == ErrorCode::UnknownMember => {
+                let joined = self.client.call(join_request(&self.path, false, None)).await?;
+                report_join(&self.output, &joined);
+                self.room_id = joined.room_id.clone();
+                Ok(self.client.call(request(joined.room_id)).await?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    /// Makes a call in which the daemon waits for up to `wait`. It never joins: a caller that was a member a moment ago and
+    /// is none now was removed, and must not come back by itself.
+    pub(crate) async fn call_waiting<M: Method>(
+        &mut self,
+        wait: Duration,
+        request: M,
+    ) -> Result<M::Answer, CommandError> {
+        Ok(self.client.call_within(wait + DEADLINE, request).await?)
+    }
+
+    /// The names of the members, for text. It is only a read: no member's presence changes.
+    pub(crate) async fn names(&mut self) -> Result<Names, CommandError> {
+        if self.output.format == Format::Json {
+            return Ok(Names::default());
+        }
+        let joins = self.client.call(joins_request(&self.room_id)).await?;
+        Ok(Names::of(&joins.events))
+    }
+
+    /// The member with this name.
+    pub(crate) async fn member(&mut self, name: &str) -> Result<AgentId, CommandError> {
+        let resolve = |room_id| ResolveMember { room_id, name: name.to_owned() };
+        Ok(self.call(resolve).await?.agent_id)
+    }
+}

@@ -1,0 +1,159 @@
+//! The messages that an answer carries. The answer to every tool call also has the messages in the caller's inbox, because
+//! every harness shows its model the answer to a call.
+//!
+//! Harnesses differ in what they show, the text or the structured content, so both have the messages.
+
+use serde_json::Value;
+use tt_proto::delivery::Surface;
+use tt_proto::event::Event;
+use tt_proto::requests::ListInbox;
+use tt_proto::{RoomId, block};
+
+use crate::connect::Client;
+use crate::receive::{Receipt, TakeOptions};
+
+/// How many messages one answer carries, and how many bytes. The rest stays in the inbox.
+const MAX_MESSAGES: usize = 20;
+const MAX_BYTES: usize = 8 * 1024;
+
+/// The messages that one answer carries.
+#[derive(Debug)]
+pub(super) struct AnswerInbox {
+    lines: Vec<String>,
+    receipt: Receipt,
+    bytes: usize,
+    /// How many more are in the inbox, including those that were taken and did not fit.
+    more: usize,
+}
+
+impl AnswerInbox {
+    pub(super) fn new() -> Self {
+        Self { lines: Vec::new(), receipt: Receipt::new(Surface::ToolResponse), bytes: 0, more: 0 }
+    }
+
+    /// Takes the messages that wait for the caller in any room. A room that cannot be read is left out.
+    pub(super) async fn collect(&mut self, client: &mut Client) {
+        let waiting = client.call(ListInbox {}).await;
+        for room in waiting.into_iter().flat_map(|waiting| waiting.rooms) {
+            self.collect_from(client, &room.room_id).await;
+        }
+    }
+
+    /// Takes the messages that wait in this room.
+    pub(super) async fn collect_from(&mut self, client: &mut Client, room_id: &RoomId) {
+        // In the order they were sent: once one did not fit, none after it does.
+        let limit = if self.more > 0 { 0 } else { MAX_MESSAGES - self.lines.len() };
+        let options = TakeOptions { limit: Some(limit), ..TakeOptions::default() };
+        if let Ok(taken) = client.call(self.receipt.take_request(room_id.clone(), options)).await {
+            taken.events.iter().for_each(|event| self.add(event));
+            self.more += taken.more;
+        }
+    }
+
+    /// Adds a message that this connection has taken, unless it was added before: when the daemon restarts after a wait has
+    /// taken a message, the new daemon hands it out again.
+    pub(super) fn add(&mut self, event: &Event) {
+        if self.receipt.contains(event) {
+            return;
+        }
+        let Some(line) = block::message_line(event) else { return };
+        let fits = self.lines.is_empty() || self.bytes + line.len() <= MAX_BYTES;
+        if self.more > 0 || !fits || self.lines.len() == MAX_MESSAGES {
+            self.more += 1;
+            self.receipt.mark_unshown(event);
+            return;
+        }
+        self.bytes += line.len();
+        self.receipt.mark_shown(event);
+        self.lines.push(line);
+    }
+
+    /// Returns the messages that did not fit, so that the next call gets them.
+    pub(super) async fn return_unshown(&mut self, client: &mut Client) {
+        self.receipt.return_unshown(client).await;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The messages as text of their own.
+    pub(super) fn text(&self) -> String {
+        block::frame(&self.lines, self.more)
+    }
+
+    /// The messages as part of the structured answer.
+    pub(super) fn value(&self) -> Value {
+        let messages: Vec<Value> = self.lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        serde_json::json!({ "about": block::ABOUT, "messages": messages, "more": self.more })
+    }
+
+    /// Confirms that the messages were shown. Those that cannot be confirmed come again, which is better than not at all.
+    pub(super) async fn confirm(&mut self, client: &mut Client) {
+        let _ = self.receipt.confirm_live(client).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tt_proto::event::EventType;
+    use tt_proto::handoff::RawJson;
+    use tt_proto::message::{DeliveryHint, MessageSent};
+    use tt_proto::{AgentId, EventId};
+
+    use super::*;
+
+    fn message(event_seq: i64, body: &str) -> Event {
+        let payload = MessageSent { body: body.into(), delivery_hint: DeliveryHint::Normal };
+        Event {
+            event_seq,
+            event_id: EventId::fresh(),
+            room_id: "room".into(),
+            turn_id: None,
+            event_type: EventType::MessageSent,
+            from_agent_id: Some(AgentId::trusted("codex:1")),
+            to_agent_id: None,
+            handoff: None,
+            reason: None,
+            created_at: serde_json::from_str("\"2026-11-16T01:02:03.456Z\"").unwrap(),
+            payload: RawJson::of(&payload).ok(),
+        }
+    }
+
+    #[test]
+    fn the_text_and_the_structured_answer_have_the_same_messages() {
+        let mut inbox = AnswerInbox::new();
+        inbox.add(&message(1, "two\nlines\u{202e}"));
+        let text = inbox.text();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        let line: Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+        assert_eq!(line, inbox.value()["messages"][0]);
+        assert_eq!(line["body"], "two\nlines\u{202e}");
+    }
+
+    #[test]
+    fn what_is_handed_out_twice_is_shown_once() {
+        let mut inbox = AnswerInbox::new();
+        (1..=21).for_each(|n| inbox.add(&message(n, "taken by a wait")));
+        (1..=21).for_each(|n| inbox.add(&message(n, "taken again")));
+        assert_eq!((inbox.lines.len(), inbox.more), (MAX_MESSAGES, 1));
+        let elsewhere = Event { room_id: "another".into(), ..message(1, "x") };
+        inbox.add(&elsewhere);
+        assert_eq!(inbox.more, 2, "the same number in another room is another message");
+    }
+
+    #[test]
+    fn one_answer_brings_a_bounded_number_in_order() {
+        let mut many = AnswerInbox::new();
+        (1..=50).for_each(|n| many.add(&message(n, "short")));
+        assert_eq!((many.lines.len(), many.more), (MAX_MESSAGES, 30));
+        assert!(many.text().contains("30 more"));
+        let mut long = AnswerInbox::new();
+        (1..=5).for_each(|n| long.add(&message(n, &"x".repeat(3000))));
+        long.add(&message(6, "short, but after one that did not fit"));
+        assert_eq!((long.lines.len(), long.more), (2, 4));
+        let mut one = AnswerInbox::new();
+        one.add(&message(1, &"\u{1}".repeat(4096)));
+        assert_eq!(one.lines.len(), 1, "the longest message there is goes alone");
+    }
+}
