@@ -27,8 +27,18 @@ fn documents() -> Vec<(String, String)> {
 
 /// The directories of this project, as a path in a document begins.
 const DIRECTORIES: &[&str] = &[
-    "bench/", "docs/", "harness/", "launchd/", "migrations/", "proto/", "skills/", "systemd/", "tests/", "tt-client/",
-    "ttd/", ".ci/",
+    "bench/",
+    "docs/",
+    "harness/",
+    "launchd/",
+    "migrations/",
+    "proto/",
+    "skills/",
+    "systemd/",
+    "tests/",
+    "tt-client/",
+    "ttd/",
+    ".ci/",
 ];
 
 #[test]
@@ -81,11 +91,13 @@ fn every_link_between_documents_leads_somewhere() {
 #[test]
 fn every_policy_key_is_documented_with_its_default() {
     let section = PROTOCOL.split("### Policy").nth(1).unwrap().split("\n## ").next().unwrap();
-    let cells: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('|')).collect();
+    let cells: Vec<&str> =
+        section.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('|')).collect();
     let cells: Vec<&str> = cells.into_iter().map(str::trim).collect();
     let defaults = serde_json::to_value(Policy::default()).unwrap();
     for key in PolicyOverrides::KEYS {
-        let at = cells.iter().position(|cell| cell == key).unwrap_or_else(|| panic!("{key} is not in docs/protocol.md"));
+        let at =
+            cells.iter().position(|cell| cell == key).unwrap_or_else(|| panic!("{key} is not in docs/protocol.md"));
         let documented = parse_duration(&cells[at + 1].replace(" min", "m").replace(" days", "d").replace(' ', ""));
         let millis = defaults[format!("{key}_ms")].as_u64().unwrap();
         assert_eq!(documented.unwrap().as_millis(), u128::from(millis), "{key}");

@@ -130,5 +130,8 @@ fn the_remote_procedure_calls_decide_nothing_and_write_nothing() {
 #[test]
 fn the_client_reaches_the_daemon_over_its_socket_only() {
     let hits = lines_with("tt-client/src", &["ttd::", "tt_rules", "tt_store"]);
-    assert_eq!(hits, ["tt-client/src/bin/ttd.rs:4: ttd::main()"], "the program ttd is the daemon itself");
+    let (programs, others): (Vec<&String>, Vec<&String>) =
+        hits.iter().partition(|hit| hit.starts_with("tt-client/src/bin/ttd.rs:"));
+    assert!(others.is_empty(), "{others:?}");
+    assert_eq!(programs.len(), 1, "the program ttd is the daemon itself: {programs:?}");
 }
