@@ -1,6 +1,7 @@
 //! The documents name things that exist, and everything that has to be documented is.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tt_proto::delivery::Surface;
@@ -61,6 +62,42 @@ fn every_path_that_a_document_names_exists() {
     }
     assert!(named > 50, "this test would not notice: {named}");
     assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// All source text below a directory.
+fn source_below(dir: &Path, text: &mut String) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            source_below(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "sql") {
+            text.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_item_that_the_pages_for_contributors_name_exists() {
+    let mut source = String::new();
+    for dir in ["bench/src", "harness/src", "migrations", "proto/src", "tests", "tt-client/src", "ttd"] {
+        source_below(&root().join(dir), &mut source);
+    }
+    let words: BTreeSet<&str> = source.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut named = 0;
+    for page in ["docs/adding.md", "docs/architecture.md", "CONTRIBUTING.md"] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let prose: String = text.split("```").step_by(2).collect();
+        for quoted in prose.split('`').skip(1).step_by(2) {
+            let name = quoted.trim_end_matches('!').rsplit("::").next().unwrap();
+            let is_item = name.chars().all(|c| c.is_alphanumeric() || c == '_')
+                && name.contains(|c: char| c == '_' || c.is_uppercase());
+            if is_item {
+                named += 1;
+                assert!(words.contains(name), "{page} names `{quoted}`, which is not in the source");
+            }
+        }
+    }
+    assert!(named > 50, "this test would not notice: {named}");
 }
 
 /// The name under which a heading can be linked to.
