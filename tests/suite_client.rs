@@ -2,6 +2,7 @@
 
 mod arguments;
 mod command_line;
+mod docs;
 mod install;
 mod mcp;
 mod readme;

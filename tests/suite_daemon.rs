@@ -1,6 +1,7 @@
 //! The daemon as a process: its life, its files, who calls it.
 
 mod identity;
+mod layers;
 mod layout;
 mod lifecycle;
 mod recovery;

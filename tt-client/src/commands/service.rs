@@ -109,8 +109,8 @@ fn words(line: &str) -> Vec<String> {
 mod platform {
     use super::{Path, PathBuf, Settings, Unit, words};
 
-    const SOCKET: &str = include_str!("../../../systemd/ttd.socket");
-    const SERVICE: &str = include_str!("../../../systemd/ttd.service");
+    const SOCKET: &str = include_str!("../../systemd/ttd.socket");
+    const SERVICE: &str = include_str!("../../systemd/ttd.service");
 
     pub(super) fn units(settings: &Settings, program: &Path, home: &Path) -> Vec<Unit> {
         let config = settings.env.get("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
@@ -156,7 +156,7 @@ mod platform {
 mod platform {
     use super::{Path, Settings, Unit, words};
 
-    const AGENT: &str = include_str!("../../../launchd/dev.talking-stick.ttd.plist");
+    const AGENT: &str = include_str!("../../launchd/dev.talking-stick.ttd.plist");
     const LABEL: &str = "dev.talking-stick.ttd";
 
     pub(super) fn units(settings: &Settings, program: &Path, home: &Path) -> Vec<Unit> {

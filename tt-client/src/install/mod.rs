@@ -16,7 +16,7 @@ use tt_harness::{Directory, Format, Harness};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
-const SKILL: &str = include_str!("../../../skills/talking-stick/SKILL.md");
+const SKILL: &str = include_str!("../../skills/talking-stick/SKILL.md");
 
 /// The name of the MCP server, and of the skill.
 const NAME: &str = "talking-stick";
