@@ -47,7 +47,7 @@ codes! {
     DuplicateListener = "duplicate_listener", "use the wait that is already there, or end it first";
     InvalidTurnId = "invalid_turn_id", "use a turn_id the room has had";
     InvalidCursor = "invalid_cursor", "use a cursor_event_seq the daemon gave out";
-    InvalidBody = "invalid_body", "say something";
+    InvalidBody = "invalid_body", "write at least one character";
     MessageTooLarge = "message_too_large", "keep a message within 4096 bytes; put the rest into a file or a note";
     InvalidDeliveryHint = "invalid_delivery_hint", "use normal, important or interrupt";
     InvalidEventTypeFilter = "invalid_event_type_filter", "use the names of event types";

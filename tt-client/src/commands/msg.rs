@@ -31,7 +31,7 @@ const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
-    /// Say something to a member, or to everyone
+    /// Send a message to a member, or to everyone
     #[command(after_help = "Example:\n  tt msg send claude \"which constraint do you mean?\"")]
     Send(LazyArgs<SendArgs>),
     /// Read what was said to you

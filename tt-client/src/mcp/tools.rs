@@ -98,7 +98,7 @@ tools! {
         "Take the stick from a holder who is gone or silent. Use only after takeover_available; then read get_room_events."
         => { "status": { "enum": ["your_turn"] }, "turn_id": { "type": "integer" }, "lease_id": { "type": "string" } };
     Write SendMessage(room_id, body, to = "name, start of an id, or room", to_agent_id, delivery_hint = "normal|important|interrupt; interrupt sparingly")
-        "Say something to a member, or to all, at any time. Everyone can read it and it grants nothing.";
+        "Send a message to a member, or to all, at any time. Everyone can read it and it grants nothing.";
     Wait WaitForEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id = "self, any or an agent id", max_wait_ms)
         "Watch the room without waiting for a turn. For your own turn or messages use wait_for_turn.";
     Read GetRoomEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id)
