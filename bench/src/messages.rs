@@ -86,14 +86,16 @@ pub(crate) async fn send_and_subscriber(effort: Effort) -> Fallible<Vec<Row>> {
 }
 
 /// Many agents at once, each waiting for the answer to its own message.
-pub(crate) async fn writers(effort: Effort) -> Fallible<Row> {
+pub(crate) async fn writers(effort: Effort) -> Fallible<Vec<Row>> {
     let scratch = Scratch::serving().await?;
+    let daemon = scratch.daemon_pid()?;
     let mut writers = many_writers(&scratch)?;
     let commits = Commits::new()?;
     let (rounds, each) = (effort.of(10, 3), effort.of(20_000, 6_000));
     writers.tell("2000")?;
     writers.line()?;
     let (mut commit, mut elapsed) = (Samples::default(), 0);
+    let busy = writer_cpu(daemon)?;
     for _ in 0..rounds {
         for _ in 0..effort.of(1_000, 500) {
             commits.sample(&mut commit)?;
@@ -105,7 +107,23 @@ pub(crate) async fn writers(effort: Effort) -> Fallible<Row> {
     let rate = sent as f64 * 1e9 / elapsed as f64;
     let what = format!("durable sends a second, {WRITERS} writers at once, {} in a room", WRITERS / ROOMS);
     let row = Row::number("writers", &what, "1/s", rate, sent, Target::LeastTimes(10.0));
-    Ok(row.reached(Target::LeastTimes(2.0)).against("commits 1/s", 1e6 / commit.p50()))
+    let row = row.reached(Target::LeastTimes(2.0)).against("commits 1/s", 1e6 / commit.p50());
+    let cpu = (writer_cpu(daemon)? - busy) as f64 / 1e3 / sent as f64;
+    let what = "CPU time of the daemon's writer thread for each of these sends";
+    let cpu = Row::number("writer-cpu", what, "µs", cpu, sent, Target::Most(40.0)).reached(Target::Most(76.0));
+    Ok(vec![row, cpu])
+}
+
+/// The CPU time of the daemon's writer thread so far, in nanoseconds.
+fn writer_cpu(daemon: u32) -> Fallible<u64> {
+    for thread in std::fs::read_dir(format!("/proc/{daemon}/task"))? {
+        let thread = thread?.path();
+        if std::fs::read_to_string(thread.join("comm"))?.trim() == "writer" {
+            let time = std::fs::read_to_string(thread.join("schedstat"))?;
+            return Ok(time.split_ascii_whitespace().next().ok_or("no CPU time")?.parse()?);
+        }
+    }
+    Err("the daemon has no writer thread".into())
 }
 
 /// A process in which 64 agents wait for the word to send.
