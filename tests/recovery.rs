@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tt_client::connect::{Client, Settings};
@@ -169,7 +170,7 @@ fn a_log_that_may_not_grow_ahead_costs_neither_the_daemon_nor_the_room() {
     assert_eq!((length - 32) % (4096 + 24), 0, "nothing but frames in {length} bytes");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_stuck_while_starting_the_daemon_is_named_to_the_next() {
     let home = home!();
     home.make_data_dir();
@@ -178,6 +179,7 @@ async fn a_client_stuck_while_starting_the_daemon_is_named_to_the_next() {
     stuck.lock().unwrap();
     let mut settings = Settings::from_environment(home.environment()).unwrap();
     settings.daemon = Some(home.ttd_path().to_owned());
+    settings.start_timeout = Duration::from_millis(50);
     let error = Client::connect(settings).await.unwrap_err();
     assert_eq!(error.code, tt_proto::ErrorCode::DaemonUnreachable);
     assert!(error.message.contains("4711") && error.hint.contains("kill -9 4711"), "{error:?}");
