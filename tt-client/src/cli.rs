@@ -42,7 +42,7 @@ pub(crate) struct Options {
     pub hook: bool,
 }
 
-/// The commands, in the order of the help.
+// The commands, in the order of the help. A doc comment here would replace the description of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Join this workspace's room

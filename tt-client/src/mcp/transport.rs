@@ -21,9 +21,9 @@ pub(super) struct WrittenAnswers(Arc<Mutex<HashMap<RequestId, oneshot::Sender<()
 impl WrittenAnswers {
     /// Resolves once the answer to this request has been written; fails when it never will be.
     pub(super) fn of(&self, request: &RequestId) -> oneshot::Receiver<()> {
-        let (written, written_answer) = oneshot::channel();
-        self.lock().insert(request.clone(), written);
-        written_answer
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(request.clone(), sender);
+        receiver
     }
 
     /// Records that the request will not be answered.
