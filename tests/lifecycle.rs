@@ -267,7 +267,7 @@ fn the_reason_a_start_failed_travels_over_the_pipe() {
 }
 
 // 7
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_daemon_that_never_gets_ready_is_given_up_on() {
     let home = home!();
     // It hangs on a pipe that this test holds open, and ends with it.
@@ -275,7 +275,9 @@ async fn a_daemon_that_never_gets_ready_is_given_up_on() {
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let held = std::fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     let hung = home.script("hung", &format!("#!/bin/sh\nexec cat '{}'\n", fifo.display()));
-    let error = Client::connect(Settings { daemon: Some(hung), ..settings(&home) }).await.unwrap_err();
+    let start_timeout = Duration::from_millis(50);
+    let settings = Settings { daemon: Some(hung), start_timeout, ..settings(&home) };
+    let error = Client::connect(settings).await.unwrap_err();
     drop(held);
     assert_eq!(error.code, ErrorCode::DaemonUnreachable);
     assert!(error.message.contains("not ready"), "{error}");

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tt_client::connect::{Client, Settings};
@@ -211,7 +212,7 @@ fn the_write_ahead_log_has_nothing_but_frames_under_a_limit_on_file_size() {
     assert_eq!((length - 32) % (4096 + 24), 0, "nothing but frames in {length} bytes");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_stuck_while_starting_the_daemon_is_named_to_the_next() {
     let home = home!();
     home.make_data_dir();
@@ -220,6 +221,7 @@ async fn a_client_stuck_while_starting_the_daemon_is_named_to_the_next() {
     stuck.lock().unwrap();
     let mut settings = Settings::from_environment(home.environment()).unwrap();
     settings.daemon = Some(home.ttd_path().to_owned());
+    settings.start_timeout = Duration::from_millis(50);
     let error = Client::connect(settings).await.unwrap_err();
     assert_eq!(error.code, tt_proto::ErrorCode::DaemonUnreachable);
     assert!(error.message.contains("4711") && error.hint.contains("kill -9 4711"), "{error:?}");

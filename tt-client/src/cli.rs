@@ -42,7 +42,7 @@ pub(crate) struct Options {
     pub hook: bool,
 }
 
-/// The commands, in the order of the help.
+// The commands, in the order of the help. A doc comment here would replace the description of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Join this workspace's room
@@ -174,14 +174,14 @@ fn describe_usage_error(error: &clap::Error) -> Error {
         below.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>()
     };
     // Without a command clap shows the whole help, which does not name the error.
-    let bare =
+    let no_command =
         matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand);
-    let message = if bare {
+    let message = if no_command {
         "a command is missing".to_owned()
     } else {
         // The error, and below it the possible values or the missing arguments.
-        let said = lines("error: ");
-        let (first, details) = said.split_first().map_or(("", &[][..]), |(first, details)| (*first, details));
+        let error_lines = lines("error: ");
+        let (first, details) = error_lines.split_first().map_or(("", &[][..]), |(first, details)| (*first, details));
         format!("{first} {}", details.join(", ")).trim_end().to_owned()
     };
     let mut hint: Vec<String> = text
@@ -190,7 +190,7 @@ fn describe_usage_error(error: &clap::Error) -> Error {
         .filter(|l| l.starts_with("tip:") || l.starts_with("Usage:"))
         .map(str::to_owned)
         .collect();
-    if bare {
+    if no_command {
         let commands: Vec<&str> = lines("Commands:\n").iter().filter_map(|line| line.split(' ').next()).collect();
         hint.push(format!("commands: {}", commands.join(", ")));
     }

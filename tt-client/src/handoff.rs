@@ -9,7 +9,7 @@ use crate::error::CommandError;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HandoffArgs {
-    /// Where the work stands
+    /// The state of the work
     #[arg(long, value_name = "T", required_unless_present = "stdin")]
     status: Option<String>,
     /// What the next holder should do first
@@ -21,7 +21,7 @@ pub(crate) struct HandoffArgs {
     /// What is still undecided
     #[arg(long = "question", value_name = "T")]
     open_questions: Vec<String>,
-    /// What must not be touched or tried again
+    /// What the next holder must not touch or try again
     #[arg(long, value_name = "T")]
     do_not: Vec<String>,
     /// Read the whole handoff as JSON from standard input

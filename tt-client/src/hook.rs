@@ -1,12 +1,13 @@
-//! What a harness tells a hook about itself: a JSON object on standard input. Its environment need not name the session.
+//! Reads the input of a hook: a JSON object on standard input, with which a harness names its session. The environment of a
+//! hook need not name it.
 
 use std::io::{IsTerminal, Read};
 
 use serde::Deserialize;
 use tt_proto::{Error, ErrorCode};
 
-/// A harness sends along what its tools wrote; more than this is none of ours.
-const MOST: u64 = 64 * 1024 * 1024;
+/// How much input is read. A harness includes the output of its tools.
+const MAX_HOOK_INPUT: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
 struct Input {
@@ -17,28 +18,25 @@ struct Input {
 pub(crate) fn read_session() -> Result<String, Error> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        return Err(wrong("there is only a terminal"));
+        return Err(bad_input("it is a terminal"));
     }
     read(stdin.lock())
 }
 
 /// Reads one object and nothing after it: the harness may keep its end open.
 fn read(input: impl Read) -> Result<String, Error> {
-    let mut objects = serde_json::Deserializer::from_reader(input.take(MOST)).into_iter::<Input>();
+    let mut objects = serde_json::Deserializer::from_reader(input.take(MAX_HOOK_INPUT)).into_iter::<Input>();
     match objects.next() {
         Some(Ok(input)) if !input.session_id.is_empty() => Ok(input.session_id),
-        Some(Ok(_)) => Err(wrong("session_id is empty")),
-        Some(Err(e)) => Err(wrong(&e.to_string())),
-        None => Err(wrong("nothing came")),
+        Some(Ok(_)) => Err(bad_input("session_id is empty")),
+        Some(Err(e)) => Err(bad_input(&e.to_string())),
+        None => Err(bad_input("it is empty")),
     }
 }
 
-fn wrong(what: &str) -> Error {
-    Error::new(
-        ErrorCode::InvalidInput,
-        format!("--hook reads what a harness tells its hooks on standard input: {what}"),
-    )
-    .hint("leave --hook out, unless a harness runs this as a hook")
+fn bad_input(what: &str) -> Error {
+    Error::new(ErrorCode::InvalidInput, format!("--hook needs the input of a hook on standard input: {what}"))
+        .hint("use --hook only in a command that a harness runs as a hook")
 }
 
 #[cfg(test)]

@@ -27,10 +27,10 @@ const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
-    /// Wait until there is something that fits
+    /// Wait until there is a matching event
     #[arg(long, conflicts_with = "follow")]
     wait: bool,
-    /// Stay, and print each event as it comes
+    /// Keep running and print each event as it happens
     #[arg(long)]
     follow: bool,
     /// Only these types, separated by commas

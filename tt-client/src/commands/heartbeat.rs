@@ -1,4 +1,4 @@
-//! `tt heartbeat`: say that the holder is still at work. Any other command says so too.
+//! `tt heartbeat`: renews the lease of the holder. Every other command of the holder does so too.
 
 use tt_proto::ErrorCode;
 use tt_proto::requests::Heartbeat;
@@ -17,22 +17,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
-    // After every tool call there is, most of them without the stick: that is no failure of a hook's.
+    // A hook runs after every tool call, mostly without the stick. That is not an error.
     let nothing_held = |e: &tt_proto::Error| {
         matches!(e.code, ErrorCode::RoomNotFound | ErrorCode::StaleLease | ErrorCode::TurnMismatch)
     };
-    match beat(context, args) {
+    match renew(context, args) {
         Err(CommandError::Refused(e)) if context.hook && nothing_held(&e) => Ok(()),
         done => done,
     }
 }
 
-fn beat(context: &Context, args: Args) -> Result<(), CommandError> {
+fn renew(context: &Context, args: Args) -> Result<(), CommandError> {
     let (mut session, state) = Session::find_state(context, args.path)?;
     let (lease, turn) = held(state)?;
     let beat = session.call(|room_id| Heartbeat { room_id, lease_id: lease.clone(), expected_turn_id: turn })?;
     if context.hook {
-        // The harness would read our answer as its own kind of JSON.
+        // The harness would read the answer as the response of a hook.
         return Ok(());
     }
     Ok(session.output.answer(&beat, |beat, _| {

@@ -1,4 +1,4 @@
-//! `tt join`: become a member of the workspace's room.
+//! `tt join`: joins the workspace's room.
 
 use tt_proto::escape::escape_text;
 use tt_proto::requests::Joined;
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Make a room at this exact path, inside another workspace's
     #[arg(long)]
     force_new: bool,
-    /// What others call you here
+    /// Your name in this room
     #[arg(long, value_name = "DISPLAY")]
     name: Option<String>,
 }

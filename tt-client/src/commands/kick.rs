@@ -1,4 +1,4 @@
-//! `tt kick`: remove a member that is gone.
+//! `tt kick`: removes a member.
 
 use tt_proto::requests::KickMember;
 use tt_proto::{Error, ErrorCode};
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// Why, for the log
     #[arg(long)]
     reason: Option<String>,
-    /// Even if it is still there
+    /// Even if it still responds
     #[arg(long)]
     force: bool,
 }

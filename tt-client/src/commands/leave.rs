@@ -1,4 +1,4 @@
-//! `tt leave`: stop being a member.
+//! `tt leave`: leaves the room.
 
 use tt_proto::escape::escape_text;
 use tt_proto::requests::{Departure, LeaveRoom};
@@ -8,7 +8,7 @@ use crate::error::CommandError;
 use crate::session::{PathArg, Session, fresh_key};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "What you hold goes to whoever waits.\n\nExample:\n  tt leave")]
+#[command(after_help = "If you hold the stick, it goes to the next member that waits.\n\nExample:\n  tt leave")]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let mut session = Session::find(context, args.path)?;
     let (room_id, key) = (session.room_id.clone(), fresh_key());
-    // Not through the call that joins first: leaving a room one is not in would enter it.
+    // Not through `Session::call`, which joins first.
     let left = session.client.call(&LeaveRoom { room_id: room_id.clone(), idempotency_key: key.clone() })?;
     Ok(session.output.answer(&left, |left, _| {
         let rest = if left.status == Departure::RoomDeleted { "; nobody is left, and the room is gone" } else { "" };

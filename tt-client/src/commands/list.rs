@@ -1,4 +1,4 @@
-//! `tt list`: the rooms there are.
+//! `tt list`: lists the rooms.
 
 use tt_proto::AgentId;
 use tt_proto::escape::escape_text;
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Only the room this path belongs to
     #[arg(value_name = "PATH")]
     path: Option<std::path::PathBuf>,
-    /// The same, as a flag
+    /// Only the room of this path, as a flag
     #[arg(long = "path", value_name = "DIR", conflicts_with = "path")]
     dir: Option<std::path::PathBuf>,
 }

@@ -34,7 +34,7 @@ pub(crate) enum Args {
     /// Send a message to a member, or to everyone
     #[command(after_help = "Example:\n  tt msg send claude \"which constraint do you mean?\"")]
     Send(LazyArgs<SendArgs>),
-    /// Read what was said to you
+    /// Read your messages
     #[command(after_help = "Example:\n  tt msg recv --follow")]
     Recv(LazyArgs<RecvArgs>),
 }
@@ -43,16 +43,16 @@ pub(crate) enum Args {
 pub(crate) struct SendArgs {
     /// The member (name, agent id, or the beginning of one), or `room` for everyone
     who: String,
-    /// What to say
+    /// The message
     #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
     body: Vec<String>,
-    /// Worth breaking off for
+    /// Ask the recipient to interrupt its work
     #[arg(long, conflicts_with = "important")]
     interrupt: bool,
-    /// Worth reading soon
+    /// Ask the recipient to read it soon
     #[arg(long)]
     important: bool,
-    /// Read what to say from standard input, to the letter
+    /// Read the message from standard input, unchanged
     #[arg(long)]
     stdin: bool,
     #[command(flatten)]
@@ -61,10 +61,10 @@ pub(crate) struct SendArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecvArgs {
-    /// Wait until there is something
+    /// Wait until there is a message
     #[arg(long, conflicts_with = "follow")]
     wait: bool,
-    /// Stay, and print each message as it comes
+    /// Keep running and print each message as it arrives
     #[arg(long)]
     follow: bool,
     /// Only from this member
@@ -76,7 +76,7 @@ pub(crate) struct RecvArgs {
     /// With --wait or --follow: give up after this long [default: never]
     #[arg(long, value_name = "D", value_parser = duration)]
     timeout: Option<Duration>,
-    /// With more than this many waiting, show only the newest
+    /// Show only this many of the newest waiting messages
     #[arg(long, value_name = "N", default_value_t = 50)]
     max_replay: usize,
     #[command(flatten)]

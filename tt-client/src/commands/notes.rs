@@ -14,10 +14,10 @@ use crate::text::{Style, names::Names, render};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Args {
-    /// Leave a remark that stays until it is resolved
+    /// Add a note, which stays until it is resolved
     #[command(after_help = "Example:\n  tt notes add the cart rounds twice")]
     Add {
-        /// The remark
+        /// The note
         #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
         body: Vec<String>,
         /// The turn it is about
@@ -29,7 +29,7 @@ pub(crate) enum Args {
         #[command(flatten)]
         path: PathFlag,
     },
-    /// Show the open remarks
+    /// Show the open notes
     #[command(after_help = "Example:\n  tt notes list --all")]
     List {
         /// Also the resolved ones
@@ -43,7 +43,7 @@ pub(crate) enum Args {
         #[command(flatten)]
         path: PathFlag,
     },
-    /// Mark a remark as dealt with
+    /// Resolve a note
     #[command(after_help = "Example:\n  tt notes resolve 6f9c0a52-4f0e-4c7e-9a51-0d8c3a1d2b11")]
     Resolve {
         id: String,

@@ -119,12 +119,12 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
 
 /// The file with our block at its end. It is handled as bytes because it need not be UTF-8.
 fn with_block(bare: Option<&[u8]>, script: &str) -> Vec<u8> {
-    let (gap, said) = match bare {
+    let (gap, note) = match bare {
         None => ("", NO_FILE),
         Some(text) if text.is_empty() || text.ends_with(b"\n") => ("", ""),
         Some(_) => ("\n", NO_LINE_END),
     };
-    let block = format!("{gap}{BEGIN}{said}\n{script}\n{END}\n");
+    let block = format!("{gap}{BEGIN}{note}\n{script}\n{END}\n");
     [bare.unwrap_or_default(), block.as_bytes()].concat()
 }
 
@@ -133,13 +133,13 @@ fn without_block(text: &[u8]) -> Option<Vec<u8>> {
     let find = |text: &[u8], what: &str| text.windows(what.len()).position(|window| window == what.as_bytes());
     let Some(from) = find(text, BEGIN) else { return Some(text.to_owned()) };
     let Some(to) = find(&text[from..], END).map(|at| from + at + END.len()) else { return Some(text.to_owned()) };
-    let said = &text[from + BEGIN.len()..];
+    let note = &text[from + BEGIN.len()..];
     let (mut head, tail) = (&text[..from], text[to..].strip_prefix(b"\n").unwrap_or(&text[to..]));
-    if said.starts_with(NO_LINE_END.as_bytes()) && tail.is_empty() {
+    if note.starts_with(NO_LINE_END.as_bytes()) && tail.is_empty() {
         head = head.strip_suffix(b"\n").unwrap_or(head);
     }
     let rest = [head, tail].concat();
-    (!(said.starts_with(NO_FILE.as_bytes()) && rest.is_empty())).then_some(rest)
+    (!(note.starts_with(NO_FILE.as_bytes()) && rest.is_empty())).then_some(rest)
 }
 
 /// Writes a temporary file and renames it, so that a shell never reads half of the text.

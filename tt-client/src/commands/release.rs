@@ -1,4 +1,4 @@
-//! `tt release` and `tt pass`: give the stick away, with a handoff.
+//! `tt release` and `tt pass`: end the turn, with a handoff.
 
 use tt_proto::requests::{PassStick, ReleaseStick, Relinquished, RoomState};
 use tt_proto::{Error, ErrorCode, LeaseId};
@@ -61,7 +61,7 @@ pub(crate) fn run_pass(context: &Context, args: PassArgs) -> Result<(), CommandE
     show(&mut session, &passed, turn)
 }
 
-/// The caller's turn, as the daemon keeps it for the holder.
+/// The lease and number of the caller's turn. Fails if the caller does not hold the stick.
 pub(crate) fn held(state: RoomState) -> Result<(LeaseId, i64), CommandError> {
     let turn = state.room.turn_id;
     match state.room.lease_id {
@@ -84,6 +84,6 @@ fn show(session: &mut Session, answer: &Relinquished, turn: i64) -> Result<(), C
     let names = session.names().unwrap_or_default();
     Ok(session.output.answer(answer, |answer, _| match &answer.reserved_for {
         Some(agent) => format!("turn {turn} is over; {} has the stick next", names.get(agent)),
-        None => format!("turn {turn} is over; the handoff waits for whoever comes next"),
+        None => format!("turn {turn} is over; the handoff waits for the next holder"),
     })?)
 }

@@ -1,4 +1,4 @@
-//! `tt state`: the room at a glance.
+//! `tt state`: shows the room.
 
 use crate::Context;
 use crate::error::CommandError;
@@ -10,7 +10,7 @@ use crate::text::render;
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
-    /// Also those who left or are gone
+    /// Also show members that left or are gone
     #[arg(long)]
     all: bool,
 }

@@ -1,4 +1,4 @@
-//! `tt status`: how the stick stands, in a word. With `--prompt` for a shell prompt, which it must never slow down.
+//! `tt status`: the state of the stick in one word. With `--prompt` for a shell prompt, which it must not slow down.
 
 use std::time::Duration;
 
@@ -14,13 +14,12 @@ use crate::output::{Format, Output};
 use crate::session::{PathArg, Session};
 use crate::text::{layout::columns, names};
 
-/// A daemon that takes longer than this to answer is not waited for: a prompt has some milliseconds in all, and to start and to
-/// end a program takes two of them.
+/// How long the daemon may take to answer. A prompt has a few milliseconds, and starting and ending a program takes two.
 const PROMPT_DEADLINE: Duration = Duration::from_millis(2);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  tt status\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets what comes before the word."
+    after_help = "Examples:\n  tt status\n  PS1='$(tt status --prompt)'\"$PS1\"\n\nTT_PROMPT_ICON sets the icon before the word."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -30,16 +29,16 @@ pub(crate) struct Args {
     prompt: bool,
 }
 
-/// How the stick stands for the caller.
+/// The state of the stick, as the caller sees it.
 #[derive(Debug, Serialize)]
 struct Status {
-    status: Standing,
+    status: StickStatus,
     turn_id: i64,
     holder: Option<AgentId>,
-    /// Who was given the stick and has not taken it up yet.
+    /// The member that the stick is reserved for.
     #[serde(skip_serializing_if = "Option::is_none")]
     reserved_for: Option<AgentId>,
-    /// How many are before the caller, while it waits.
+    /// How many members wait before the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     before_you: Option<usize>,
     unread: usize,
@@ -47,7 +46,7 @@ struct Status {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Standing {
+enum StickStatus {
     Holding,
     Waiting,
     Idle,
@@ -75,13 +74,13 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         let also = if now.is_empty() { String::new() } else { format!("; {now}") };
         let unread = if status.unread > 0 { format!(", {} unread: tt msg recv", status.unread) } else { String::new() };
         let line = match (status.status, status.before_you) {
-            (Standing::Holding, _) => format!("{}, {turn}", style.bold("you hold the stick")),
-            (Standing::Waiting, Some(0)) if status.reserved_for.is_some() => format!("{now}, then you"),
-            (Standing::Waiting, Some(0)) => format!("you are next{also}"),
-            (Standing::Waiting, before) => format!("you wait, {} before you{also}", before.unwrap_or(0)),
-            (Standing::Idle, _) => "nobody holds the stick".into(),
-            (Standing::Held | Standing::Reserved, _) => now,
-            (Standing::Closed, _) => "the room is closed".into(),
+            (StickStatus::Holding, _) => format!("{}, {turn}", style.bold("you hold the stick")),
+            (StickStatus::Waiting, Some(0)) if status.reserved_for.is_some() => format!("{now}, then you"),
+            (StickStatus::Waiting, Some(0)) => format!("you are next{also}"),
+            (StickStatus::Waiting, before) => format!("you wait, {} before you{also}", before.unwrap_or(0)),
+            (StickStatus::Idle, _) => "nobody holds the stick".into(),
+            (StickStatus::Held | StickStatus::Reserved, _) => now,
+            (StickStatus::Closed, _) => "the room is closed".into(),
         };
         format!("{line}{unread}")
     })?)
@@ -109,13 +108,13 @@ impl Status {
         let room = &state.room;
         let before_you = state.queue.iter().position(|agent| agent == me);
         let status = match room.state {
-            _ if room.owner.as_ref() == Some(me) => Standing::Holding,
-            StickState::Closed => Standing::Closed,
-            _ if room.reserved_for.as_ref() == Some(me) => Standing::Reserved,
-            _ if before_you.is_some() => Standing::Waiting,
-            StickState::Idle => Standing::Idle,
-            StickState::Owned => Standing::Held,
-            StickState::Reserved => Standing::Reserved,
+            _ if room.owner.as_ref() == Some(me) => StickStatus::Holding,
+            StickState::Closed => StickStatus::Closed,
+            _ if room.reserved_for.as_ref() == Some(me) => StickStatus::Reserved,
+            _ if before_you.is_some() => StickStatus::Waiting,
+            StickState::Idle => StickStatus::Idle,
+            StickState::Owned => StickStatus::Held,
+            StickState::Reserved => StickStatus::Reserved,
         };
         let mine = state.members.iter().find(|member| member.agent_id == *me);
         Self {
@@ -128,33 +127,33 @@ impl Status {
         }
     }
 
-    /// `T42` holding, `w1` waiting with one before, `idle`, the holder's name, or `next:` and whoever was given the stick.
+    /// `T42` holding, `w1` waiting with one before, `idle`, the holder's name, or `next:` and the member that the stick is reserved for.
     fn word(&self, state: &RoomState, me: &AgentId) -> String {
-        let name = |agent: &AgentId| plain(names::name(agent, &state.members).trim_matches('"'));
+        let name = |agent: &AgentId| prompt_safe(names::name(agent, &state.members).trim_matches('"'));
         let mail = if self.unread > 0 { format!("+{}", self.unread) } else { String::new() };
         let word = match self.status {
-            Standing::Holding => format!("T{}", self.turn_id),
-            Standing::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
-            Standing::Idle => "idle".into(),
-            Standing::Closed => "closed".into(),
-            Standing::Held => self.holder.as_ref().map_or_else(String::new, name),
-            Standing::Reserved if self.reserved_for.as_ref() == Some(me) => "next:you".into(),
-            Standing::Reserved => format!("next:{}", self.reserved_for.as_ref().map_or_else(String::new, name)),
+            StickStatus::Holding => format!("T{}", self.turn_id),
+            StickStatus::Waiting => format!("w{}", self.before_you.unwrap_or(0)),
+            StickStatus::Idle => "idle".into(),
+            StickStatus::Closed => "closed".into(),
+            StickStatus::Held => self.holder.as_ref().map_or_else(String::new, name),
+            StickStatus::Reserved if self.reserved_for.as_ref() == Some(me) => "next:you".into(),
+            StickStatus::Reserved => format!("next:{}", self.reserved_for.as_ref().map_or_else(String::new, name)),
         };
         format!("{word}{mail}")
     }
 }
 
-/// The longest name that still leaves room to type.
-const LONGEST: usize = 20;
+/// How wide a name may be in a prompt.
+const MAX_NAME_COLUMNS: usize = 20;
 
-/// A name as it may stand in a prompt. Prompts are expanded, by every shell in its own way, and a name is another's words: so
-/// only what no shell gives a meaning is left of it.
-fn plain(name: &str) -> String {
+/// A name that is safe in a prompt. Every shell expands prompts in its own way, and a name is chosen by others, so only
+/// characters without a meaning to any shell are kept.
+fn prompt_safe(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && c.is_alphanumeric()) || "-_.:@".contains(c);
     let mut plain = String::new();
     for c in name.chars().map(|c| if allowed(c) { c } else { '_' }) {
-        if columns(&plain) >= LONGEST {
+        if columns(&plain) >= MAX_NAME_COLUMNS {
             plain.push('…');
             break;
         }
@@ -169,9 +168,9 @@ mod tests {
 
     #[test]
     fn no_shell_finds_a_meaning_in_a_name() {
-        assert_eq!(plain("codex-2.review:a@b_c"), "codex-2.review:a@b_c");
-        assert_eq!(plain("Zoë 漢字"), "Zoë_漢字");
-        assert_eq!(plain("$(rm)`id`%F{a}\\w!\"'"), "__rm__id__F_a__w___");
-        assert_eq!(plain(&"x".repeat(64)), format!("{}…", "x".repeat(20)));
+        assert_eq!(prompt_safe("codex-2.review:a@b_c"), "codex-2.review:a@b_c");
+        assert_eq!(prompt_safe("Zoë 漢字"), "Zoë_漢字");
+        assert_eq!(prompt_safe("$(rm)`id`%F{a}\\w!\"'"), "__rm__id__F_a__w___");
+        assert_eq!(prompt_safe(&"x".repeat(64)), format!("{}…", "x".repeat(20)));
     }
 }

@@ -1,4 +1,4 @@
-//! `tt take`: take the stick from someone who no longer answers.
+//! `tt take`: takes the stick over from a member that no longer responds.
 
 use tt_proto::requests::TakeoverStick;
 
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Why, for the log
     #[arg(long, value_name = "T")]
     reason: String,
-    /// Take it although its holder is well: a person's decision, and recorded as one
+    /// Take it although its holder responds; recorded as a decision of a person
     #[arg(long)]
     operator: bool,
 }

@@ -1,4 +1,4 @@
-//! `tt whoami`: who the daemon takes the caller for, and why.
+//! `tt whoami`: shows which agent the daemon recognises the caller as, and why.
 
 use tt_proto::escape::escape_text;
 use tt_proto::requests::{Whoami, WhoamiAnswer};

@@ -29,6 +29,10 @@ pub use websocket::{Client, Rpc};
 /// No ordinary call takes longer than this on a daemon that works.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
+/// How long a start of the daemon may take. A cold start takes tens of milliseconds; a database with much to recover takes
+/// longer.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How long to wait before connecting again to a daemon that closed the connection.
 const RECONNECT_DELAY: Duration = Duration::from_millis(5);
 
@@ -45,6 +49,8 @@ pub struct Settings {
     /// The daemon to start; by default the one in the directory of this program.
     pub daemon: Option<PathBuf>,
     pub deadline: Duration,
+    /// How long a start of the daemon may take.
+    pub start_timeout: Duration,
     /// A path in the workspace that the caller works with. The response to the greeting names its room.
     pub context_path: Option<String>,
 }
@@ -60,6 +66,7 @@ impl Settings {
             protocol: PROTOCOL,
             daemon: env.get("TALKING_STICK_DAEMON").map(PathBuf::from),
             deadline: DEADLINE,
+            start_timeout: START_TIMEOUT,
             context_path: None,
             env,
         })

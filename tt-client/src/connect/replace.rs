@@ -121,7 +121,7 @@ fn terminate(settings: &Settings, pid: u32, signal: Signal) {
     }
 }
 
-/// Waits until the daemon of this pid holds the lock no more, which is when it has truly ended. The next one may have the
+/// Waits until the daemon of this pid no longer holds the lock, which is when it has ended. The next one may have the
 /// lock by then, so that waiting for the lock itself could be waiting for ever.
 fn wait_until_gone(settings: &Settings, pid: Option<u32>, timeout: Duration) -> Result<(), Error> {
     let give_up = Instant::now() + timeout;

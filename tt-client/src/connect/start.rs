@@ -17,9 +17,6 @@ use tt_proto::{Error, ErrorCode};
 use super::Settings;
 use super::socket::{self, Opened};
 
-/// How long a start may take. A cold start takes tens of milliseconds; a database with much to recover takes longer.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The variables that the daemon is started with. A call carries the facts about its caller's environment itself.
 const PASSED_VARIABLES: &[&str] = &[
     "HOME",
@@ -55,7 +52,7 @@ enum Report {
 /// Starts the daemon and waits until it is ready. Losing the race to start it is success.
 pub fn start(settings: &Settings) -> Result<Started, Error> {
     ensure_private_dir(&settings.paths.data_dir)?;
-    let _starting = lock(settings.paths.start_lock(), START_TIMEOUT)?;
+    let _starting = lock(settings.paths.start_lock(), settings.start_timeout)?;
     if matches!(socket::open(&settings.paths.socket, settings.deadline), Opened::Stream(_) | Opened::Busy) {
         return Ok(Started::AlreadyRunning);
     }
@@ -78,8 +75,8 @@ pub fn start(settings: &Settings) -> Result<Started, Error> {
         // A client that lives on must not keep the daemon as a zombie once it ends.
         let _ = child.wait();
     });
-    let timed_out = |_| died(format!("the daemon was not ready after {} s", START_TIMEOUT.as_secs()));
-    let line = report.recv_timeout(START_TIMEOUT).map_err(timed_out)?;
+    let timed_out = |_| died(format!("the daemon was not ready after {} s", settings.start_timeout.as_secs()));
+    let line = report.recv_timeout(settings.start_timeout).map_err(timed_out)?;
     match serde_json::from_str(&line) {
         Ok(Report::Ready { already_running: true }) => Ok(Started::AlreadyRunning),
         Ok(Report::Ready { already_running: false }) => Ok(Started::Now),

@@ -1,4 +1,4 @@
-//! A tool call from its arguments to its answer.
+//! Makes tool calls: from the arguments to the answer.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,23 +27,23 @@ use crate::connect::{Client, DEADLINE, Rpc};
 use crate::session::fresh_key;
 
 /// The longest a tool call takes: some harnesses give up after a minute.
-const LONGEST_CALL: Duration = Duration::from_secs(50);
+const MAX_CALL_TIME: Duration = Duration::from_secs(50);
 
 /// The longest the daemon is asked to wait, so that its answer arrives in time.
-const LONGEST_WAIT: Duration = Duration::from_secs(48);
+const MAX_WAIT: Duration = Duration::from_secs(48);
 
-/// How long the inbox is looked at after a call. What does not come in time comes with the next answer.
-const INBOX: Duration = Duration::from_secs(3);
+/// How long reading the inbox may take after a call. What is late comes with the next answer.
+const INBOX_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// When the answer to the call itself goes out, whatever the inbox does: soon enough not to be given up after all.
-const LATEST_INBOX: Duration = Duration::from_millis(49_500);
+/// When the answer is sent even if the inbox was not read, counted from the start of the call: before the harness gives up.
+const INBOX_DEADLINE: Duration = Duration::from_millis(49_500);
 
-/// A call that is made again within this time is the one that did not get through, as the caller was told to. Later it
-/// may well be meant once more.
-const SAME_CALL: Duration = Duration::from_secs(5 * 60);
+/// An equal call within this time repeats the one that got no answer, as the caller was told to. After it, the call is a
+/// new one.
+const RETRY_WINDOW: Duration = Duration::from_secs(5 * 60);
 
-/// How often a harness that asked for it hears that a wait goes on.
-const PROGRESS: Duration = Duration::from_secs(5);
+/// How often a harness that asked for it is told that a wait continues.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 const INSTRUCTIONS: &str = "Several agents and people may share this workspace. join_path once; hold the stick \
     (wait_for_turn) while you change files; release_stick with a handoff when you stop. Answers may carry an inbox of \
@@ -80,18 +80,19 @@ impl Server {
             Err(e) => return compose(Err(e), &inbox),
         };
         let outcome = self.make(&mut client, request, context, started, &mut inbox).await;
-        // Nobody reads the answer, or nobody is there to ask for messages: whatever is in hand goes back with the connection.
-        let in_vain = outcome.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable);
-        if context.ct.is_cancelled() || in_vain {
+        // The harness does not read the answer, or no daemon answers: what was taken goes back with the connection.
+        let is_unreachable = outcome.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable);
+        if context.ct.is_cancelled() || is_unreachable {
             return compose(outcome, &AnswerInbox::new());
         }
-        let look = async {
+        let read_inbox = async {
             inbox.collect(&mut client).await;
             inbox.return_unshown(&mut client).await;
         };
-        // What was done must not be reported as failed because a look at the inbox hangs. What such a look has taken, and
-        // not handed to us, goes back with the connection.
-        let _ = tokio::time::timeout_at((Instant::now() + INBOX).min(started + LATEST_INBOX), look).await;
+        // A call that was made must not be reported as failed because reading the inbox hangs. What was taken and did not
+        // arrive goes back with the connection.
+        let _ =
+            tokio::time::timeout_at((Instant::now() + INBOX_TIMEOUT).min(started + INBOX_DEADLINE), read_inbox).await;
         let result = compose(outcome, &inbox);
         if !inbox.is_empty() {
             self.confirm_once_written(client, inbox, context);
@@ -116,7 +117,7 @@ impl Server {
         if tool.name == LeaveRoom::NAME
             && let Some(room) = arguments.get("room_id").and_then(Value::as_str)
         {
-            // Afterwards there is no member left to hand anything to.
+            // Afterwards the caller is not a member any more, and has no inbox.
             inbox.collect_from(client, &room.into()).await;
         }
         if tool.name == WaitForTurn::NAME {
@@ -146,7 +147,7 @@ impl Server {
         Ok(answer)
     }
 
-    /// Waits for as long as the harness lets us, saying meanwhile that the wait goes on.
+    /// Waits for as long as the harness allows, and reports progress meanwhile.
     async fn wait(
         &self,
         client: &mut Client,
@@ -155,8 +156,8 @@ impl Server {
         context: &RequestContext<RoleServer>,
         started: Instant,
     ) -> Result<Value, Error> {
-        let asked = arguments.get("max_wait_ms").and_then(Value::as_u64).map_or(LONGEST_WAIT, Duration::from_millis);
-        let asked = asked.min(LONGEST_WAIT);
+        let asked = arguments.get("max_wait_ms").and_then(Value::as_u64).map_or(MAX_WAIT, Duration::from_millis);
+        let asked = asked.min(MAX_WAIT);
         let until = started + asked;
         let call = async |rpc: &Rpc| {
             // A daemon that came back in the middle is asked for the rest only.
@@ -168,7 +169,7 @@ impl Server {
         let answer = client.repeat_within(asked + DEADLINE, call);
         tokio::pin!(answer);
         let mut closed = self.closed.clone();
-        let mut progress = tokio::time::interval(PROGRESS);
+        let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         let token = context.meta.get_progress_token();
         loop {
             tokio::select! {
@@ -187,8 +188,8 @@ impl Server {
         }
     }
 
-    /// Confirms the messages when the answer that carries them is out. The connection goes with this task, and with it
-    /// goes back whatever was not confirmed.
+    /// Confirms the messages once the answer that carries them was written. The task owns the connection: what was not
+    /// confirmed goes back when it ends.
     fn confirm_once_written(&self, mut client: Client, mut inbox: AnswerInbox, context: &RequestContext<RoleServer>) {
         let written = self.written.of(&context.id);
         if context.ct.is_cancelled() {
@@ -204,8 +205,8 @@ impl Server {
     }
 }
 
-/// The keys of writes of which nobody knows whether they were carried out: a daemon that stalls may still do so. The caller
-/// is told to call again, and the same call by the same caller is then the same write.
+/// The keys of writes that may or may not have been carried out: a daemon that stalls may still do so. The caller is told
+/// to call again, and an equal call by the same caller is then the same write.
 #[derive(Debug, Default)]
 struct Unsettled(RefCell<HashMap<[String; 3], (String, Instant)>>);
 
@@ -218,10 +219,11 @@ struct Write<'a> {
 }
 
 impl Unsettled {
-    /// The same call made twice at a time is two writes: a key is with one of them only.
+    /// Starts a write, with the key of an earlier attempt if there is one. Two equal calls at the same time are two writes, so
+    /// a key is used by one of them only.
     fn begin(&self, what: [String; 3]) -> Write<'_> {
         let mut keys = self.0.borrow_mut();
-        keys.retain(|_, (_, since)| since.elapsed() < SAME_CALL);
+        keys.retain(|_, (_, since)| since.elapsed() < RETRY_WINDOW);
         let key = keys.remove(&what).map(|(key, _)| key).or_else(fresh_key).unwrap_or_default();
         Write { unsettled: self, what, key, settled: false }
     }
@@ -264,7 +266,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         // What the call held goes back with its connection.
-        let answer = tokio::time::timeout(LONGEST_CALL, self.answer(request, &context)).await;
+        let answer = tokio::time::timeout(MAX_CALL_TIME, self.answer(request, &context)).await;
         let late = |_| compose(Err(given_up("the daemon did not answer in time")), &AnswerInbox::new());
         Ok(answer.unwrap_or_else(late).into())
     }
@@ -301,7 +303,7 @@ fn compose(outcome: Result<Value, Error>, inbox: &AnswerInbox) -> CallToolResult
             serde_json::to_value(e.hint(hint)).unwrap_or_default()
         }
     };
-    // Handoffs, notes and events are other people's words as well.
+    // Handoffs, notes and events are text of others too.
     let mut content = vec![ContentBlock::text(escape_json(&answer.to_string()))];
     if !inbox.is_empty() {
         content.push(ContentBlock::text(inbox.text()));

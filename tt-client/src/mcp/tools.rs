@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Write,
     /// A command that is safe to repeat as it is.
     Repeatable,
-    /// It may take as long as the caller's patience.
+    /// It takes as long as the caller waits.
     Wait,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct ToolSpec {
 /// A field of the method that the tool offers, and what a model is told about it.
 struct Parameter {
     name: &'static str,
-    /// Empty where the name says enough.
+    /// Empty if the name is enough.
     description: &'static str,
 }
 
@@ -91,7 +91,7 @@ tools! {
     Repeatable Heartbeat(room_id, lease_id, expected_turn_id)
         "Keep your turn during long work without other calls, every few minutes.";
     Write ReleaseStick(room_id, lease_id, expected_turn_id, handoff = "status, next_action; also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
-        "End your turn as soon as you stop changing files. The handoff tells whoever is next where the work stands.";
+        "End your turn as soon as you stop changing files. The handoff tells the next holder the state of the work.";
     Write PassStick(room_id, lease_id, expected_turn_id, to_agent_id, handoff)
         "End your turn in favour of one member. Use when that one must be next; otherwise release_stick.";
     Write TakeoverStick(room_id, expected_turn_id, reason, operator_override = "only when a person told you to")
@@ -163,7 +163,7 @@ impl ToolSpec {
         schema
     }
 
-    /// What a model is shown of this tool.
+    /// The tool as a model is shown it.
     pub(super) fn listed(&self) -> Tool {
         let read_only = self.name == WaitForEvents::NAME || self.kind == Kind::Read;
         let mut annotations = ToolAnnotations::new();
@@ -179,7 +179,7 @@ impl ToolSpec {
         tool
     }
 
-    /// What the caller sent, if it is what this tool takes.
+    /// Checks the arguments of a call and returns them as the daemon expects them.
     pub(super) fn arguments(&self, sent: JsonObject) -> Result<Map<String, Value>, Error> {
         let bad = |what: String| {
             let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name).collect();

@@ -1,6 +1,6 @@
-//! Standard input and output, with word of which answers have truly been written.
+//! Standard input and output as the MCP transport. It reports which answers have been written.
 //!
-//! A message is confirmed only then: an answer that the harness cancelled, or that found no reader, was shown to nobody.
+//! Messages are confirmed only after that: an answer that the harness cancelled, or that found no reader, was not shown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,19 +14,19 @@ use rmcp::transport::{StdioReader, StdioWriter};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 
-/// Who waits for which answer to be written.
+/// The tasks that wait for an answer to be written, by request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WrittenAnswers(Arc<Mutex<HashMap<RequestId, oneshot::Sender<()>>>>);
 
 impl WrittenAnswers {
     /// Resolves once the answer to this request has been written; fails when it never will be.
     pub(super) fn of(&self, request: &RequestId) -> oneshot::Receiver<()> {
-        let (written, written_answer) = oneshot::channel();
-        self.lock().insert(request.clone(), written);
-        written_answer
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(request.clone(), sender);
+        receiver
     }
 
-    /// There will be no answer.
+    /// Records that the request will not be answered.
     pub(super) fn forget(&self, request: &RequestId) {
         self.take(request);
     }
@@ -44,7 +44,7 @@ impl WrittenAnswers {
 pub(super) struct Stdio<R: AsyncRead = StdioReader, W: AsyncWrite = StdioWriter> {
     inner: AsyncRwTransport<RoleServer, R, W>,
     answers: WrittenAnswers,
-    /// Told when the harness has closed its end: nobody will read the answer to a wait.
+    /// Set when the harness has closed its end: the answer to a wait will not be read.
     closed: watch::Sender<bool>,
 }
 
