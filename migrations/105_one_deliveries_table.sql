@@ -1,6 +1,6 @@
 -- One row for each message and recipient, from the moment it is sent. `state` is pending, delivered, answered, expired or
--- withdrawn; only an open (pending) delivery ever changes, and what is open is found by the partial index. The table itself
--- grows at its end, in the order of the log.
+-- withdrawn. What is open (pending) is found by the partial index; the table itself grows at its end, in the order of the
+-- log.
 CREATE TABLE all_deliveries (
     event_seq INTEGER NOT NULL,
     recipient_agent_id TEXT NOT NULL,

@@ -148,6 +148,25 @@ impl Engine {
         T: Serialize + DeserializeOwned + Send + 'static,
     {
         let CommandContext { caller, idempotency_key } = context;
+        let target = Target::Room(room_id.clone());
+        let (answer, held) = self.submit(target, Some(caller), idempotency_key, command, answer).await?;
+        held.into_iter().for_each(HeldMessages::keep);
+        Ok(answer)
+    }
+
+    /// Runs a command that takes messages. They are given back unless the caller keeps them, once it has all it needs to hand
+    /// them over.
+    pub async fn take<T>(
+        &self,
+        room_id: &RoomId,
+        context: CommandContext,
+        command: Command,
+        answer: impl Fn(&Outcome<'_>) -> T + Send + 'static,
+    ) -> Result<(T, Option<HeldMessages>), Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let CommandContext { caller, idempotency_key } = context;
         self.submit(Target::Room(room_id.clone()), Some(caller), idempotency_key, command, answer).await
     }
 
@@ -165,12 +184,13 @@ impl Engine {
     {
         let CommandContext { caller, idempotency_key } = context;
         let target = Target::Workspace { workspace, force_new, room_id: RoomId::fresh(), resolution: None };
-        self.submit(target, Some(caller), idempotency_key, Command::Join { display_name }, answer).await
+        let command = Command::Join { display_name };
+        self.submit(target, Some(caller), idempotency_key, command, answer).await.map(|(answer, _)| answer)
     }
 
     /// Runs a command that no member gave: time passed, or a process ended.
     pub async fn run_system_command(&self, room_id: &RoomId, command: Command) -> Result<(), Error> {
-        self.submit(Target::Room(room_id.clone()), None, None, command, |_| ()).await
+        self.submit(Target::Room(room_id.clone()), None, None, command, |_| ()).await.map(|((), _)| ())
     }
 
     async fn submit<T>(
@@ -180,7 +200,7 @@ impl Engine {
         idempotency_key: Option<String>,
         command: Command,
         answer: impl Fn(&Outcome<'_>) -> T + Send + 'static,
-    ) -> Result<T, Error>
+    ) -> Result<(T, Option<HeldMessages>), Error>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
@@ -203,11 +223,7 @@ impl Engine {
         };
         self.0.store.submit(Box::new(unit));
         let lost = || Error::new(ErrorCode::DaemonUnreachable, "the daemon is stopping").hint("try again");
-        let (answer, held) = answered.await.unwrap_or_else(|_| Err(lost()))?;
-        if let Some(held) = held {
-            held.keep();
-        }
-        Ok(answer)
+        answered.await.unwrap_or_else(|_| Err(lost()))
     }
 
     /// Runs a query on the last commit, on a thread that may block.
@@ -329,34 +345,34 @@ struct RoomUnit<T, A> {
     overview: Option<Overview>,
     now: Option<Now>,
     /// What this run took for its connection.
-    held: Option<Held>,
+    held: Option<HeldMessages>,
     decided: Option<(T, RoomId, Committed)>,
-    response: oneshot::Sender<Result<(T, Option<Held>), Error>>,
+    response: oneshot::Sender<Result<(T, Option<HeldMessages>), Error>>,
 }
 
 /// Messages that a unit took for a connection. They are given back when this is dropped, unless the caller has them: a caller
 /// that stopped waiting for its answer may have ended its connection before the unit ran.
 #[derive(Debug)]
-struct Held {
+pub struct HeldMessages {
     listeners: Listeners,
     inbox: (RoomId, AgentId),
     connection: ConnectionId,
     event_seqs: Vec<i64>,
 }
 
-impl Held {
+impl HeldMessages {
     fn take(listeners: &Listeners, inbox: (RoomId, AgentId), connection: ConnectionId, event_seqs: Vec<i64>) -> Self {
         listeners.hold(&inbox, connection, &event_seqs);
         Self { listeners: listeners.clone(), inbox, connection, event_seqs }
     }
 
     /// Leaves the messages to the connection, which gives back what it does not confirm.
-    fn keep(mut self) {
+    pub fn keep(mut self) {
         self.event_seqs.clear();
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldMessages {
     fn drop(&mut self) {
         if !self.event_seqs.is_empty() {
             self.listeners.let_go(&self.inbox, self.connection, &self.event_seqs, true);
@@ -428,7 +444,7 @@ where
             if let Effect::Hold { connection, agent_id, event_seqs } = effect {
                 let inbox = (decision.room.room_id.clone(), agent_id.clone());
                 let listeners = self.engine.listeners();
-                self.held = Some(Held::take(listeners, inbox, *connection, event_seqs.clone()));
+                self.held = Some(HeldMessages::take(listeners, inbox, *connection, event_seqs.clone()));
             }
         }
         let expiring = decision
@@ -483,4 +499,99 @@ where
 
 fn unreadable(e: &serde_json::Error) -> Error {
     Error::new(ErrorCode::StorageUnavailable, format!("an answer cannot be kept or read back: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tt_proto::hello::{FoundBy, Identity};
+    use tt_rules::{MAX_TAKE, Recipients, TakeAccess};
+    use tt_store::sqlite::SqliteStore;
+
+    use super::*;
+    use crate::workspace::Directory;
+
+    #[derive(Debug)]
+    struct Alive;
+
+    impl MemberProcesses for Alive {
+        fn liveness(&self, _: &Anchor) -> Liveness {
+            Liveness::Alive
+        }
+
+        fn watch(&self, _: &Anchor) {}
+    }
+
+    fn context(name: &str, connection: u64) -> CommandContext {
+        let identity = Identity {
+            agent_id: AgentId::trusted(name),
+            display_name: name.into(),
+            harness: None,
+            session_id: None,
+            found_by: FoundBy::Env,
+            anchor: None,
+            user: "u".into(),
+        };
+        CommandContext { caller: Caller { identity, connection: ConnectionId(connection) }, idempotency_key: None }
+    }
+
+    /// A room with the members `a` and `b`, and a message from one to the other.
+    async fn room_with_a_message(dir: &std::path::Path) -> (Engine, RoomId) {
+        let (clock, policy) = (Clock::new(), Policy::default());
+        let file = dir.join("rooms.sqlite");
+        let store = SqliteStore::open_volatile(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
+        let engine = Engine::new(Arc::new(store), clock, Arc::new(Alive), policy);
+        let mut room_id = None;
+        for name in ["a", "b"] {
+            let workspace = Workspace::of(Directory::find(dir, None).unwrap());
+            let answer = |outcome: &Outcome<'_>| outcome.room.room_id.clone();
+            room_id = Some(engine.join(context(name, 1), workspace, true, None, answer).await.unwrap());
+        }
+        let room_id = room_id.unwrap();
+        let (to, body) = (Recipients::Agent(AgentId::trusted("b")), "hi".to_owned());
+        let send = Command::SendMessage { to, body, delivery_hint: Default::default(), expires_at: None };
+        engine.run(&room_id, context("a", 1), send, |_| ()).await.unwrap();
+        (engine, room_id)
+    }
+
+    async fn take(engine: &Engine, room_id: &RoomId, connection: u64) -> (usize, Option<HeldMessages>) {
+        let command =
+            Command::TakeMessages { from: None, max_replay: None, limit: MAX_TAKE, access: TakeAccess::Arriving };
+        let count = |outcome: &Outcome<'_>| match outcome.reply {
+            Reply::Taken { event_seqs, .. } => event_seqs.len(),
+            other => panic!("{other:?}"),
+        };
+        engine.take(room_id, context("b", connection), command, count).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn messages_are_given_back_unless_their_taker_keeps_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (engine, room_id) = room_with_a_message(dir.path()).await;
+        let (count, held) = take(&engine, &room_id, 1).await;
+        assert_eq!((count, take(&engine, &room_id, 2).await.0), (1, 0), "one connection at a time");
+        // As when the text of the message cannot be read.
+        drop(held);
+        let (count, held) = take(&engine, &room_id, 2).await;
+        assert_eq!(count, 1);
+        held.unwrap().keep();
+        assert_eq!(take(&engine, &room_id, 1).await.0, 0, "kept until its connection ends");
+        engine.listeners().end_connection(ConnectionId(2));
+        assert_eq!(take(&engine, &room_id, 1).await.0, 1);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_stopped_waiting_for_its_answer_holds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (engine, room_id) = room_with_a_message(dir.path()).await;
+        {
+            let taking = take(&engine, &room_id, 1);
+            tokio::pin!(taking);
+            // Submitted, and then dropped before it is answered.
+            let waker = std::task::Waker::noop();
+            let _ = taking.as_mut().poll(&mut std::task::Context::from_waker(waker));
+        }
+        // The writer has had the abandoned unit once it answers the next one.
+        engine.run_system_command(&room_id, Command::Tick).await.unwrap();
+        assert_eq!(take(&engine, &room_id, 2).await.0, 1);
+    }
 }

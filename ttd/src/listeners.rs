@@ -89,6 +89,16 @@ impl Listeners {
         }
     }
 
+    /// Lets go of everything a connection holds of an inbox that is no more.
+    pub fn forget(&self, inbox: &Inbox, connection: ConnectionId) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(inbox) else { return };
+        slot.held.retain(|_, holder| *holder != connection);
+        if slot.is_unused() {
+            slots.remove(inbox);
+        }
+    }
+
     /// Gives back everything a connection held.
     pub fn end_connection(&self, connection: ConnectionId) {
         self.lock().retain(|_, slot| {

@@ -25,7 +25,7 @@ pub struct Decision {
     /// The room as it is afterwards. Its `events` are what the command adds to the log.
     pub room: Room,
     pub opened: Vec<NewDelivery>,
-    pub delivered: Vec<DeliveryChange>,
+    pub changed: Vec<DeliveryChange>,
     pub note: Option<NoteChange>,
     /// The overrides of the room's policy from now on, if they change.
     pub policy_overrides: Option<PolicyOverrides>,
@@ -72,7 +72,7 @@ struct Applied {
     reply: Option<Reply>,
     grant: Option<Grant>,
     opened: Vec<NewDelivery>,
-    delivered: Vec<DeliveryChange>,
+    changed: Vec<DeliveryChange>,
     note: Option<NoteChange>,
     policy_overrides: Option<PolicyOverrides>,
     effects: Vec<Effect>,
@@ -111,7 +111,7 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
     effects.push(Effect::Timer { key: TimerKey::Room(room.room_id.clone()), due });
     Ok(Decision {
         opened: applied.opened,
-        delivered: applied.delivered,
+        changed: applied.changed,
         note: applied.note,
         policy_overrides: applied.policy_overrides,
         effects,
@@ -178,24 +178,30 @@ fn apply(
             Applied { opened: recipients.iter().map(open).collect(), ..Applied::reply(Reply::Sent { recipients }) }
         }
         Command::TakeMessages { max_replay, limit, access, .. } => {
-            check_access(room, me, *access)?;
+            if *access == TakeAccess::Arriving {
+                room.active_member(me)?;
+            }
             let expired = delivery::expire(&rows.deliveries, now.deadline, now.wall);
             let mut open = rows.deliveries.clone();
             open.retain(|delivery| !expired.iter().any(|change| change.event_seq == delivery.event_seq));
             let taken = delivery::take(&open, caller.connection, me, *max_replay, *limit);
+            // What came before the end of a membership is still handed over.
+            if taken.effect.is_none() {
+                check_access(room, me, *access)?;
+            }
             let reply = Reply::Taken { skipped: taken.skipped, event_seqs: taken.event_seqs, more: taken.more };
-            Applied { delivered: expired, effects: taken.effect.into_iter().collect(), ..Applied::reply(reply) }
+            Applied { changed: expired, effects: taken.effect.into_iter().collect(), ..Applied::reply(reply) }
         }
         Command::ConfirmMessages { surface, event_seqs, skipped, .. } => {
             let which = (event_seqs.as_slice(), skipped.as_ref());
-            let (delivered, effect) =
+            let (changed, effect) =
                 delivery::confirm(&rows.deliveries, caller.connection, me, *surface, which, now.wall);
-            let reply = Reply::Count(delivered.len());
-            Applied { delivered, effects: vec![effect], ..Applied::reply(reply) }
+            let reply = Reply::Count(changed.len());
+            Applied { changed, effects: vec![effect], ..Applied::reply(reply) }
         }
-        Command::ReturnMessages { .. } => {
-            let (returned, effect) = delivery::give_back(&rows.deliveries, caller.connection, me);
-            Applied { effects: effect.into_iter().collect(), ..Applied::reply(Reply::Count(returned)) }
+        Command::ReturnMessages { event_seqs } => {
+            let (returned, effect) = delivery::give_back(&rows.deliveries, caller.connection, me, event_seqs);
+            Applied { effects: vec![effect], ..Applied::reply(Reply::Count(returned)) }
         }
         Command::AddNote { note_id, body, turn_id } => {
             let note = notes::add(room, me, note_id, body, *turn_id, now.wall)?;
@@ -231,18 +237,18 @@ fn apply_by_itself(
         Command::ProcessExited => membership::processes_exited(room),
         Command::Purge => membership::purge(room, moment),
         Command::ExpireMessage { event_seq } => {
-            let delivered = delivery::expire(&rows.deliveries, now.deadline, now.wall);
+            let changed = delivery::expire(&rows.deliveries, now.deadline, now.wall);
             let again = delivery::expire_again(&rows.deliveries, now.deadline).map(Due::Deadline);
             let key = TimerKey::Delivery(room.room_id.clone(), *event_seq);
             let effects = vec![Effect::Timer { key, due: again }];
-            return Ok(Applied { delivered, effects, ..Applied::default() });
+            return Ok(Applied { changed, effects, ..Applied::default() });
         }
         _ => return Err(Error::new(ErrorCode::AgentIdRequired, "this command needs a caller")),
     }
     Ok(Applied::default())
 }
 
-/// Refuses a caller that may not take messages here.
+/// Refuses a caller that can no longer expect messages here.
 fn check_access(room: &Room, me: &AgentId, access: TakeAccess) -> Result<(), Error> {
     use tt_proto::room::MemberStatus as Status;
     let status = room.member(me).map(|member| member.status);
@@ -288,4 +294,67 @@ fn new_anchors<'a>(before: &'a Room, after: &'a Room) -> impl Iterator<Item = An
         before.members.get(*index).is_none_or(|known| !Arc::ptr_eq(known, member) && known.anchor != member.anchor)
     });
     changed.filter_map(|(_, member)| member.anchor.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use tt_proto::hello::{FoundBy, Identity};
+
+    use super::*;
+    use crate::command::{ConnectionId, OpenDelivery};
+    use crate::testing::{id, now, room};
+
+    fn caller(name: &str) -> Caller {
+        let identity = Identity {
+            agent_id: id(name),
+            display_name: name.into(),
+            harness: None,
+            session_id: None,
+            found_by: FoundBy::Env,
+            anchor: None,
+            user: "u".into(),
+        };
+        Caller { identity, connection: ConnectionId(1) }
+    }
+
+    fn take(room: &Room, open: &[i64], access: TakeAccess) -> Result<Vec<i64>, ErrorCode> {
+        let delivery =
+            |seq: &i64| OpenDelivery { event_seq: *seq, recipient: id("a"), expires_at: None, held_by: None };
+        let rows = Rows { deliveries: open.iter().map(delivery).collect(), ..Rows::default() };
+        let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
+        let decision = decide(room, &rows, &Request::new(Some(caller("a")), command), now(0)).map_err(|e| e.code)?;
+        match decision.reply {
+            Reply::Taken { event_seqs, .. } => Ok(event_seqs),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_member_that_was_removed_while_it_waited_gets_what_was_sent_before() {
+        let mut room = room(&["a", "b"]);
+        room.member_mut(&id("a")).unwrap().status = tt_proto::room::MemberStatus::Kicked;
+        assert_eq!(take(&room, &[7], TakeAccess::Staying), Ok(vec![7]));
+        assert_eq!(take(&room, &[], TakeAccess::Staying), Err(ErrorCode::UnknownMember), "and then hears of it");
+        assert_eq!(take(&room, &[7], TakeAccess::Arriving), Err(ErrorCode::UnknownMember));
+        assert_eq!(take(&room, &[], TakeAccess::Leaving), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_call_brings_a_member_back_and_a_later_look_does_not() {
+        let mut room = room(&["a", "b"]);
+        room.member_mut(&id("a")).unwrap().status = tt_proto::room::MemberStatus::Gone;
+        let joined = |access| {
+            let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
+            let request = Request::new(Some(caller("a")), command);
+            decide(&room, &Rows::default(), &request, now(0)).unwrap().room.events.len()
+        };
+        assert_eq!((joined(TakeAccess::Arriving), joined(TakeAccess::Staying)), (1, 0));
+    }
+
+    #[test]
+    fn a_command_that_needs_a_caller_is_refused_without_one() {
+        let request = Request::new(None, Command::Leave);
+        let refused = decide(&room(&["a"]), &Rows::default(), &request, now(0)).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::AgentIdRequired);
+    }
 }

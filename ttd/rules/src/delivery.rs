@@ -162,17 +162,18 @@ pub(crate) fn confirm(
     (changes, Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false })
 }
 
-/// Gives back messages that this connection took. Returns how many.
+/// Gives back messages that this connection took. Returns how many of them are open. One that was confirmed elsewhere in
+/// the meantime is not held any longer either.
 pub(crate) fn give_back(
     open: &[OpenDelivery],
     connection: ConnectionId,
     recipient: &AgentId,
-) -> (usize, Option<Effect>) {
-    let held = open.iter().filter(|delivery| delivery.held_by == Some(connection));
-    let event_seqs: Vec<i64> = held.map(|delivery| delivery.event_seq).collect();
-    let returned = event_seqs.len();
-    let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: true };
-    (returned, (returned > 0).then_some(effect))
+    event_seqs: &[i64],
+) -> (usize, Effect) {
+    let returned = open.iter().filter(|delivery| delivery.held_by == Some(connection)).count();
+    let event_seqs = event_seqs.to_vec();
+    let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: returned > 0 };
+    (returned, effect)
 }
 
 /// Expires the open deliveries of a message whose deadline has passed. One that a connection holds may be on a screen
@@ -191,10 +192,10 @@ pub(crate) fn expire(open: &[OpenDelivery], deadline: DeadlineTime, now: WallTim
         .collect()
 }
 
-/// When to look again at a message whose deadline has passed while a connection holds it.
-pub(crate) fn expire_again(open: &[OpenDelivery], deadline: DeadlineTime) -> Option<DeadlineTime> {
-    let held = |d: &OpenDelivery| d.held_by.is_some() && d.expires_at.is_some_and(|at| at <= deadline);
-    open.iter().any(held).then(|| deadline + HELD_RETRY)
+/// When to look again at a message that did not expire: its deadline is still to come, or a connection holds it.
+pub(crate) fn expire_again(open: &[OpenDelivery], now: DeadlineTime) -> Option<DeadlineTime> {
+    let again = |at: DeadlineTime, held: bool| if at > now { Some(at) } else { held.then(|| now + HELD_RETRY) };
+    open.iter().filter_map(|d| again(d.expires_at?, d.held_by.is_some())).min()
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ pub enum Effect {
     Watch { anchor: Anchor },
     /// Set the timer of a key, or clear it.
     Timer { key: TimerKey, due: Option<Due> },
-    /// Keep messages for a connection until it confirms them, returns them or ends.
+    /// Keep messages for a connection until it confirms them, returns them or ends. Done with the decision already, so that
+    /// no other unit of the same transaction takes them; undone if the transaction fails.
     Hold { connection: ConnectionId, agent_id: AgentId, event_seqs: Vec<i64> },
     /// A connection no longer holds these. `offer`: they are still open, and other surfaces may take them.
     LetGo { connection: ConnectionId, agent_id: AgentId, event_seqs: Vec<i64>, offer: bool },

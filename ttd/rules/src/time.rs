@@ -2,7 +2,7 @@
 //!
 //! - [`LeaseTime`] measures leases and presence. It stands still while the machine is suspended.
 //! - [`DeadlineTime`] measures the deadlines of messages. It runs on while the machine is suspended.
-//! - [`WallTime`] is what people read. It can jump, and nothing is measured by it.
+//! - [`WallTime`] is what people read. It can jump, so no rule measures by it.
 
 use std::time::Duration;
 

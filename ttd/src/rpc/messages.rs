@@ -17,7 +17,7 @@ use tt_rules::{Command, MAX_TAKE, Recipients, Reply, TakeAccess, names};
 
 use super::register::{Module, register};
 use super::{Call, Shared, stopping, stopping_error};
-use crate::engine::Outcome;
+use crate::engine::{HeldMessages, Outcome};
 use crate::listeners::Inbox;
 
 /// Adds the methods of this group.
@@ -86,9 +86,10 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
         let arrived = listener.arrived.notified();
         tokio::pin!(arrived);
         arrived.as_mut().enable();
-        let (taken, wait_max) = take(&shared, &call, &inbox, options.clone()).await?;
+        let TakenMessages { taken, wait_max, held } = take(&shared, &call, &inbox, options.clone()).await?;
         let patience = max_wait_ms.map_or(Duration::ZERO, |ms| wait_max.min(Duration::from_millis(ms)));
         if !taken.events.is_empty() || taken.skipped.is_some() || patience.is_zero() {
+            held.into_iter().for_each(HeldMessages::keep);
             return Ok(taken);
         }
         options.access = TakeAccess::Staying;
@@ -118,13 +119,21 @@ struct TakenSeqs {
     wait_max: Duration,
 }
 
-/// Takes messages for the connection of a call. Also returns how long a wait may last in this room.
+/// Messages that were taken. They are given back unless they are kept.
+pub(super) struct TakenMessages {
+    pub(super) taken: Taken,
+    /// How long a wait may last in this room.
+    wait_max: Duration,
+    pub(super) held: Option<HeldMessages>,
+}
+
+/// Takes messages for the connection of a call.
 pub(super) async fn take(
     shared: &Shared,
     call: &Call,
     inbox: &Inbox,
     options: TakeOptions,
-) -> Result<(Taken, Duration), Error> {
+) -> Result<TakenMessages, Error> {
     let TakeOptions { from, max_replay, limit, access } = options;
     let command = Command::TakeMessages { from, max_replay, limit, access };
     let answer = |outcome: &Outcome<'_>| {
@@ -136,13 +145,13 @@ pub(super) async fn take(
             _ => TakenSeqs { skipped: None, event_seqs: Vec::new(), more: 0, wait_max },
         }
     };
-    let TakenSeqs { skipped, event_seqs, more, wait_max } =
-        shared.engine.run(&inbox.0, shared.silent_context(call)?, command, answer).await?;
+    let (TakenSeqs { skipped, event_seqs, more, wait_max }, held) =
+        shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
     let events = match shared.engine.feed().recent_messages(&event_seqs) {
         Some(events) => events,
         None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,
     };
-    Ok((Taken { skipped, events, more }, wait_max))
+    Ok(TakenMessages { taken: Taken { skipped, events, more }, wait_max, held })
 }
 
 async fn return_messages(
@@ -174,8 +183,13 @@ async fn count(shared: &Shared, call: &Call, room_id: &RoomId, command: Command)
         Reply::Count(count) => *count,
         _ => 0,
     };
-    match shared.engine.run(room_id, shared.silent_context(call)?, command, answer).await {
-        Err(e) if e.code == ErrorCode::RoomNotFound => Ok(0),
+    let context = shared.silent_context(call)?;
+    let inbox = (room_id.clone(), context.agent_id().clone());
+    match shared.engine.run(room_id, context, command, answer).await {
+        Err(e) if e.code == ErrorCode::RoomNotFound => {
+            shared.engine.listeners().forget(&inbox, call.connection.id());
+            Ok(0)
+        }
         counted => counted,
     }
 }

@@ -11,10 +11,11 @@ use tt_store::Reader;
 
 use super::messages::{TakeOptions, take};
 use super::{Call, Shared};
+use crate::engine::HeldMessages;
 use crate::feed::FeedItem;
 use crate::listeners::{Inbox, Listener};
 
-/// The most joins and leaves that one wait reports. Those before them are in the log.
+/// The most joins and leaves that one wait reports. Further ones are only in the log.
 const MAX_MEMBERSHIP_CHANGES: usize = 100;
 
 /// Listens for what concerns one member.
@@ -70,10 +71,10 @@ impl WaitUpdates {
     /// Takes the messages for this connection and reports who joined and left, in the order of the log.
     pub(super) async fn hand_over(self, shared: &Shared, call: &Call) -> Result<(Vec<Event>, i64), Error> {
         let options = TakeOptions { from: None, max_replay: None, limit: MAX_TAKE, access: TakeAccess::Leaving };
-        let taken = match take(shared, call, &self.inbox, options).await {
-            Ok((taken, _)) => taken.events,
+        let (mut all, held) = match take(shared, call, &self.inbox, options).await {
+            Ok(messages) => (messages.taken.events, messages.held),
             // The room was deleted, and its messages with it.
-            Err(e) if e.code == tt_proto::ErrorCode::RoomNotFound => Vec::new(),
+            Err(e) if e.code == tt_proto::ErrorCode::RoomNotFound => (Vec::new(), None),
             Err(e) => return Err(e),
         };
         let (inbox, cursor) = (self.inbox.clone(), shared.membership_cursor(&self.inbox));
@@ -83,7 +84,7 @@ impl WaitUpdates {
         });
         let (changes, newest) = read.await?;
         shared.set_membership_cursor(self.inbox, newest);
-        let mut all = taken;
+        held.into_iter().for_each(HeldMessages::keep);
         all.extend(changes);
         all.sort_by_key(|event| event.event_seq);
         Ok((all, newest))

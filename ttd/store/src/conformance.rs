@@ -86,7 +86,7 @@ pub(crate) struct Unit {
     path: PathBuf,
     request: Request,
     key: Option<RequestKey>,
-    panics: bool,
+    panics: Option<Panics>,
     answer: Option<Answer>,
     response: Sender<Response>,
 }
@@ -95,7 +95,14 @@ pub(crate) struct Unit {
 pub(crate) fn unit(name: &str, command: Command) -> (Unit, Receiver<Response>) {
     let (response, answered) = channel();
     let request = Request::new(Some(caller(name)), command);
-    (Unit { path: "/w".into(), request, key: None, panics: false, answer: None, response }, answered)
+    (Unit { path: "/w".into(), request, key: None, panics: None, answer: None, response }, answered)
+}
+
+/// Where a unit has a bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Panics {
+    Deciding,
+    Answering,
 }
 
 impl UnitOfWork for Unit {
@@ -120,11 +127,12 @@ impl UnitOfWork for Unit {
 
     fn decide(&mut self, loaded: Loaded<'_>) -> Result<Decision, Error> {
         let decision = decide(loaded.room, &loaded.rows, &self.request, loaded.now);
-        assert!(!self.panics, "a bug");
+        assert_ne!(self.panics, Some(Panics::Deciding), "a bug");
         decision
     }
 
     fn answer(&mut self, decision: &mut Decision, events: &[Arc<Event>]) -> Result<Option<String>, Error> {
+        assert_ne!(self.panics, Some(Panics::Answering), "a bug");
         let (reply, room) = (decision.reply.clone(), decision.room.clone());
         self.answer = Some(Answer { reply, room, events: events.to_vec() });
         Ok(self.key.as_ref().map(|key| format!("the first answer to {}", key.idempotency_key)))
@@ -162,7 +170,7 @@ fn caller(name: &str) -> Caller {
 }
 
 impl Bench<'_> {
-    fn submit(&self, name: &str, command: Command, key: Option<&str>, panics: bool) -> Receiver<Response> {
+    fn submit(&self, name: &str, command: Command, key: Option<&str>, panics: Option<Panics>) -> Receiver<Response> {
         let key = key.map(|key| RequestKey::new(&agent(name), key.into()).unwrap());
         let (unit, answered) = unit(name, command);
         self.store.submit(Box::new(Unit { key, panics, ..unit }));
@@ -170,11 +178,11 @@ impl Bench<'_> {
     }
 
     fn run(&self, name: &str, command: Command) -> Answer {
-        self.submit(name, command, None, false).recv().unwrap().unwrap().unwrap()
+        self.submit(name, command, None, None).recv().unwrap().unwrap().unwrap()
     }
 
     fn refused(&self, name: &str, command: Command) -> ErrorCode {
-        self.submit(name, command, None, false).recv().unwrap().unwrap_err().code
+        self.submit(name, command, None, None).recv().unwrap().unwrap_err().code
     }
 
     fn join(&self, name: &str) -> RoomId {
@@ -266,9 +274,9 @@ fn committed_work_survives(bench: &Bench<'_>) {
 fn a_refusal_leaves_nothing(bench: &Bench<'_>) {
     let room = bench.join("a");
     let before = bench.log(&room);
-    let first = bench.submit("a", note("one"), None, false);
-    let refused = bench.submit("stranger", Command::Leave, None, false);
-    let last = bench.submit("a", note("two"), None, false);
+    let first = bench.submit("a", note("one"), None, None);
+    let refused = bench.submit("stranger", Command::Leave, None, None);
+    let last = bench.submit("a", note("two"), None, None);
     assert!(first.recv().unwrap().is_ok() && last.recv().unwrap().is_ok());
     assert_eq!(refused.recv().unwrap().unwrap_err().code, ErrorCode::UnknownMember);
     assert_eq!(bench.log(&room).len(), before.len() + 2);
@@ -280,21 +288,23 @@ pub(crate) fn note(body: &str) -> Command {
 
 fn a_panic_leaves_nothing(bench: &Bench<'_>) {
     let room = bench.join("a");
-    let panicked = bench.submit("a", note("lost"), None, true);
-    assert_eq!(panicked.recv().unwrap().unwrap_err().code, ErrorCode::StorageUnavailable);
-    bench.run("a", note("kept"));
-    assert_eq!(bench.log(&room).len(), 2);
+    for (lost, panics) in [Panics::Deciding, Panics::Answering].into_iter().enumerate() {
+        let panicked = bench.submit("a", note("lost"), None, Some(panics));
+        assert_eq!(panicked.recv().unwrap().unwrap_err().code, ErrorCode::StorageUnavailable);
+        bench.run("a", note("kept"));
+        assert_eq!(bench.log(&room).len(), 2 + lost);
+    }
 }
 
 fn a_repeated_key_changes_nothing(bench: &Bench<'_>) {
     let room = bench.join("a");
     bench.join("b");
-    let send = |name: &str, key: &str| bench.submit(name, note("n"), Some(key), false).recv().unwrap();
+    let send = |name: &str, key: &str| bench.submit(name, note("n"), Some(key), None).recv().unwrap();
     assert!(send("a", "k").unwrap().is_some());
     assert!(send("a", "k").unwrap().is_none(), "the first answer again");
     assert!(send("b", "k").unwrap().is_some(), "a key is its caller's own");
     assert_eq!(bench.log(&room).len(), 4);
-    let refused = bench.submit("a", note(" "), Some("refused"), false).recv().unwrap();
+    let refused = bench.submit("a", note(" "), Some("refused"), None).recv().unwrap();
     assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidBody);
     assert!(send("a", "refused").unwrap().is_some(), "a refusal is not remembered");
     let forget = Maintenance::ForgetAnswers { before: WallTime::from_millis(NOW + 1) };
@@ -304,7 +314,7 @@ fn a_repeated_key_changes_nothing(bench: &Bench<'_>) {
 
 fn units_commit_in_order(bench: &Bench<'_>) {
     let room = bench.join("a");
-    let notes: Vec<_> = (0..200).map(|n| bench.submit("a", note(&n.to_string()), None, false)).collect();
+    let notes: Vec<_> = (0..200).map(|n| bench.submit("a", note(&n.to_string()), None, None)).collect();
     let numbers: Vec<i64> =
         notes.iter().map(|note| note.recv().unwrap().unwrap().unwrap().events[0].event_seq).collect();
     assert!(numbers.is_sorted(), "{numbers:?}");

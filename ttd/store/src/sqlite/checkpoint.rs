@@ -25,7 +25,8 @@ pub(super) fn take_over(connection: &Connection) {
 
 pub(super) fn run_if_due(connection: &Connection) {
     if FRAMES.get() >= CHECKPOINT_FRAMES {
-        // Frames that a reader still needs stay in the log until the next time.
+        // Frames that a reader still needs stay in the log until the next commit asks again.
+        FRAMES.set(0);
         run(connection, "PRAGMA wal_checkpoint(PASSIVE)");
     }
 }

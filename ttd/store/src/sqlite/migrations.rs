@@ -87,9 +87,12 @@ pub(super) fn apply_all(connection: &Connection) -> Result<(), MigrationError> {
 
 /// Copies the database to a file beside it that names the newest migration in it. The copy is kept until the next one.
 fn back_up(connection: &Connection, file: &Path, newest: i64) -> Result<(), MigrationError> {
-    let prefix = format!("{}.backup-", file.display());
-    let backup = PathBuf::from(format!("{prefix}{newest}"));
-    let unfinished = PathBuf::from(format!("{prefix}unfinished"));
+    let beside = |suffix: &str| {
+        let mut path = file.as_os_str().to_owned();
+        path.push(format!(".backup-{suffix}"));
+        PathBuf::from(path)
+    };
+    let (backup, unfinished) = (beside(&newest.to_string()), beside("unfinished"));
     let failed =
         |source: Box<dyn std::error::Error + Send + Sync>| MigrationError::Backup { file: backup.clone(), source };
     let create = || {
@@ -97,15 +100,17 @@ fn back_up(connection: &Connection, file: &Path, newest: i64) -> Result<(), Migr
         std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&unfinished)
     };
     create().map_err(|e| failed(e.into()))?;
-    connection.execute("VACUUM INTO ?1", [unfinished.to_string_lossy()]).map_err(|e| failed(e.into()))?;
+    let target = unfinished.to_str().ok_or_else(|| failed("its path is not UTF-8".into()))?;
+    connection.execute("VACUUM INTO ?1", [target]).map_err(|e| failed(e.into()))?;
     std::fs::rename(&unfinished, &backup).map_err(|e| failed(e.into()))?;
     let (Some(dir), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
     };
-    let earlier = format!("{name}.backup-");
+    // Only what a migration made: a copy with a name of its own is somebody else's.
+    let prefix = format!("{name}.backup-");
+    let is_backup = |name: &str| name.strip_prefix(&prefix).is_some_and(|id| id.parse::<i64>().is_ok());
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let is_backup = entry.file_name().to_str().is_some_and(|name| name.starts_with(&earlier));
-        if is_backup && entry.path() != backup {
+        if entry.file_name().to_str().is_some_and(is_backup) && entry.path() != backup {
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -28,7 +28,7 @@ use room_paths::RoomPaths;
 use writer::Writer;
 
 /// How long to wait for another program that has the database locked.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 /// The store of one machine: a SQLite database.
 #[derive(Debug)]
@@ -303,11 +303,13 @@ mod tests {
         let file = fixture(dir.path());
         let before: Vec<_> = OLD_ROWS.iter().map(|sql| rows(&Connection::open(&file).unwrap(), sql)).collect();
         std::fs::write(dir.path().join("rooms.sqlite.backup-3"), "an older one").unwrap();
+        std::fs::write(dir.path().join("rooms.sqlite.backup-of-mine"), "somebody's own").unwrap();
         open(&file).unwrap().close();
         let backups = |dir: &Path| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
             entries.filter(|path| path.display().to_string().contains(".backup-")).collect()
         };
+        std::fs::remove_file(dir.path().join("rooms.sqlite.backup-of-mine")).expect("it is not ours to remove");
         let copy = backups(dir.path());
         assert_eq!(copy.len(), 1, "{copy:?}");
         assert_eq!(std::fs::metadata(&copy[0]).unwrap().permissions().mode() & 0o777, 0o600);

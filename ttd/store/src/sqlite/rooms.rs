@@ -129,7 +129,7 @@ pub(super) fn has_changes(before: &Room, decision: &Decision) -> bool {
     let after = &decision.room;
     after.deleted
         || !after.events.is_empty()
-        || !decision.delivered.is_empty()
+        || !decision.changed.is_empty()
         || decision.note.is_some()
         || decision.policy_overrides.is_some()
         || !same_row(before, after)

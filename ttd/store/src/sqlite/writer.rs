@@ -132,7 +132,21 @@ enum Outcome {
 enum Interruption {
     /// Another program changed the database after the room was read.
     Changed,
+    /// The transaction cannot begin or end. Running a unit again would fail in the same way.
+    Unavailable(Error),
     Failed(Error),
+}
+
+impl Interruption {
+    fn into_error(self) -> Error {
+        match self {
+            Interruption::Unavailable(e) | Interruption::Failed(e) => e,
+            Interruption::Changed => {
+                Error::new(ErrorCode::StorageUnavailable, "another program keeps changing the database")
+                    .hint("try again")
+            }
+        }
+    }
 }
 
 impl From<Error> for Interruption {
@@ -169,17 +183,21 @@ impl WriterThread {
         self.look_for_changes();
         let failure = match self.attempt(&mut units) {
             Ok(outcomes) => return self.finish(units.into_iter().zip(outcomes)),
-            Err(e) => e,
+            Err(Interruption::Failed(e)) if units.len() > 1 => e,
+            Err(interruption) => {
+                let e = interruption.into_error();
+                return units.into_iter().for_each(|unit| unit.failed(e.clone()));
+            }
         };
-        if let [_] = units.as_slice() {
-            return units.into_iter().for_each(|unit| unit.failed(failure.clone()));
-        }
         tracing::warn!(units = units.len(), "a transaction failed, and each unit is run again: {failure}");
         for unit in units {
             let mut alone = vec![unit];
             match self.attempt(&mut alone) {
                 Ok(outcomes) => self.finish(alone.into_iter().zip(outcomes)),
-                Err(e) => alone.into_iter().for_each(|unit| unit.failed(e.clone())),
+                Err(e) => {
+                    let e = e.into_error();
+                    alone.into_iter().for_each(|unit| unit.failed(e.clone()));
+                }
             }
         }
     }
@@ -200,15 +218,15 @@ impl WriterThread {
     }
 
     /// Runs units and commits what they wrote. On an error nothing was kept.
-    fn attempt(&mut self, units: &mut [Box<dyn UnitOfWork>]) -> Result<Vec<Outcome>, Error> {
-        let ran: Result<Vec<Outcome>, Error> = units.iter_mut().map(|unit| self.run(unit.as_mut())).collect();
+    fn attempt(&mut self, units: &mut [Box<dyn UnitOfWork>]) -> Result<Vec<Outcome>, Interruption> {
+        let ran: Result<Vec<Outcome>, Interruption> = units.iter_mut().map(|unit| self.run(unit.as_mut())).collect();
         let committed = ran.and_then(|outcomes| {
             if self.in_transaction {
-                self.execute("COMMIT")?;
+                self.execute("COMMIT").map_err(Interruption::Unavailable)?;
             }
             Ok(outcomes)
         });
-        if let Err(e) = &committed {
+        if let Err(Interruption::Failed(e) | Interruption::Unavailable(e)) = &committed {
             if !self.connection.is_autocommit() {
                 let _ = self.connection.execute_batch("ROLLBACK");
             }
@@ -219,15 +237,16 @@ impl WriterThread {
         committed
     }
 
-    fn run(&mut self, unit: &mut dyn UnitOfWork) -> Result<Outcome, Error> {
+    fn run(&mut self, unit: &mut dyn UnitOfWork) -> Result<Outcome, Interruption> {
         for _ in 0..MAX_RERUNS {
-            match self.run_once(unit) {
-                Ok(outcome) => return Ok(outcome),
+            // A unit that panics is rolled back with its neighbours, which are then run again without it.
+            let ran = catch_unwind(AssertUnwindSafe(|| self.run_once(unit)));
+            match ran.unwrap_or_else(|_| Err(Interruption::Failed(panicked()))) {
                 Err(Interruption::Changed) => {}
-                Err(Interruption::Failed(e)) => return Err(e),
+                done => return done,
             }
         }
-        Err(Error::new(ErrorCode::StorageUnavailable, "another program keeps changing the database").hint("try again"))
+        Err(Interruption::Changed)
     }
 
     fn run_once(&mut self, unit: &mut dyn UnitOfWork) -> Result<Outcome, Interruption> {
@@ -253,8 +272,7 @@ impl WriterThread {
         let rows = self.rows(&before.room_id, &unit.needs())?;
         let now = self.clock.now();
         let loaded = Loaded { room: &mut before, rows, from_disk, now };
-        let decided = catch_unwind(AssertUnwindSafe(|| unit.decide(loaded))).unwrap_or_else(|_| Err(panicked()));
-        let mut decision = match decided {
+        let mut decision = match unit.decide(loaded) {
             Ok(decision) => decision,
             Err(refusal) => {
                 if matches!(location, Location::Existing(_)) {
@@ -316,7 +334,7 @@ impl WriterThread {
         if self.in_transaction {
             return Ok(());
         }
-        self.execute("BEGIN IMMEDIATE")?;
+        self.execute("BEGIN IMMEDIATE").map_err(Interruption::Unavailable)?;
         self.in_transaction = true;
         // What was read before the lock may be out of date.
         if self.look_for_changes() { Err(Interruption::Changed) } else { Ok(()) }
@@ -358,7 +376,7 @@ impl WriterThread {
         for opened in &decision.opened {
             deliveries::open(connection, room_id, appended[opened.event].event_seq, opened)?;
         }
-        for change in &decision.delivered {
+        for change in &decision.changed {
             deliveries::change(connection, change)?;
         }
         if let Some(change) = &decision.note {
@@ -577,6 +595,33 @@ mod tests {
         let kept = answers.map(|answer| answer.recv().unwrap().is_ok());
         assert_eq!(kept, [true, false, true]);
         assert_eq!(notes(&scratch.other()), 3);
+    }
+
+    #[test]
+    fn a_locked_database_is_waited_for_once_and_not_by_each_unit() {
+        let scratch = scratch();
+        let (release, blocked) = scratch.block();
+        let (ran, runs) = mpsc::channel();
+        let answers: Vec<_> = (0..20)
+            .map(|n| {
+                let (unit, answered) = unit("a", note(&n.to_string()));
+                let ran = ran.clone();
+                let decided = Box::new(move || ran.send(n).unwrap());
+                scratch.store.submit(Box::new(Hooked { unit, decided, committed: Box::new(|| ()) }));
+                answered
+            })
+            .collect();
+        let other = scratch.other();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        drop((release, ran));
+        // The first unit was decided before the lock, and waits for it alone.
+        assert_eq!(blocked.recv().unwrap().unwrap_err().code, ErrorCode::StorageUnavailable);
+        for answer in answers {
+            assert_eq!(answer.recv().unwrap().unwrap_err().code, ErrorCode::StorageUnavailable);
+        }
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [0], "the others were not run, each to wait for the lock in turn");
+        other.execute_batch("ROLLBACK").unwrap();
+        scratch.run("a", note("again")).unwrap();
     }
 
     #[test]
