@@ -619,6 +619,7 @@ impl<'a> History<'a> {
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
+            self.skipped.clear();
         }
         self.appended.extend_from_slice(&expected.events);
         self.note_messages();
@@ -655,6 +656,7 @@ impl<'a> History<'a> {
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
+            self.skipped.clear();
         }
         if came.events.iter().any(|event| event.starts_with("message_sent")) {
             self.note_messages();
