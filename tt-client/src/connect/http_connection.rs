@@ -65,8 +65,8 @@ impl HttpConnection {
     ) -> Result<R, CallError> {
         let response = self.exchange(&body(CALL_ID, method, params)?, timeout)?;
         let response: Response<'_> = serde_json::from_slice(&response).map_err(CallError::Unreadable)?;
-        // A daemon that could not read the request does not know its id.
-        if !matches!(response.id, Id::Number(CALL_ID) | Id::Null) {
+        // A daemon that could not read the request does not know its id, and says so in an error.
+        if !response.answers(CALL_ID) && !(response.id == Id::Null && response.error.is_some()) {
             return Err(other_call(&response.id));
         }
         parse_result(response)
@@ -343,7 +343,8 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_a_cut_connection_and_never_a_hang() {
-        let not_answers: [&[&str]; 9] = [
+        let not_answers: [&[&str]; 10] = [
+            &["HTTP/1.1 200 OK\r\ncontent-length: 38\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":null,\"result\":7}"],
             &["HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":7}"],
             &[],
             &["HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{"],
