@@ -66,7 +66,8 @@ impl HttpConnection {
         let response = self.exchange(&body(CALL_ID, method, params)?, timeout)?;
         let response: Response<'_> = serde_json::from_slice(&response).map_err(CallError::Unreadable)?;
         // A daemon that could not read the request does not know its id, and says so in an error.
-        if !response.answers(CALL_ID) && !(response.id == Id::Null && response.error.is_some()) {
+        let is_anonymous_error = response.id == Id::Null && response.error.is_some();
+        if !is_anonymous_error && !response.answers(CALL_ID) {
             return Err(other_call(&response.id));
         }
         parse_result(response)
