@@ -311,9 +311,20 @@ async fn a_daemon_that_takes_its_time_is_busy_and_gets_no_rival() {
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
     let error = Client::connect(settings.clone()).await.unwrap_err();
     assert!(error.message.contains("did not answer"), "{error:?}");
-    // The same with a first call: there is one attempt, and it has the whole deadline.
+    // A first call is made in one attempt, which has the whole deadline.
     let error = HttpClient::connect_and_call(settings, &Whoami::default()).unwrap_err();
     assert!(error.message.contains("did not answer"), "{error:?}");
+    // A caller that was told "busy" left nothing behind that the daemon would carry out later.
+    listener.set_nonblocking(true).unwrap();
+    let mut accepted = 0;
+    while let Ok((mut queued, _)) = listener.accept() {
+        accepted += 1;
+        let mut asked = String::new();
+        queued.set_read_timeout(Some(LIMIT)).unwrap();
+        queued.read_to_string(&mut asked).unwrap();
+        assert!(!asked.contains("whoami"), "{asked}");
+    }
+    assert!(accepted > 0, "nobody tried to connect");
     assert!(!home.paths().lock().exists(), "a second daemon was started");
 }
 

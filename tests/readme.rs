@@ -66,25 +66,48 @@ fn the_readme_starts_with_two_commands_and_then_the_install() {
     }
 }
 
+/// The commands in the first column of the table, as words. A name without `tt` belongs to the group of the one before.
+fn table() -> Vec<Vec<&'static str>> {
+    let table = README.split("## Commands").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut commands: Vec<Vec<&str>> = Vec::new();
+    for row in table.lines().filter(|line| line.starts_with("| `tt")) {
+        for name in row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2) {
+            commands.push(match name.strip_prefix("tt ") {
+                Some(rest) => rest.split(' ').collect(),
+                None => {
+                    let before = commands.last().unwrap();
+                    before[..before.len() - 1].iter().copied().chain([name]).collect()
+                }
+            });
+        }
+    }
+    commands
+}
+
 #[test]
 fn every_command_of_the_table_exists() {
     let home = home!();
-    let table = README.split("## Commands").nth(1).unwrap().split("\n## ").next().unwrap();
-    for row in table.lines().filter(|line| line.starts_with("| `tt")) {
-        let names = row.split('|').nth(1).unwrap();
-        let words: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
-        let mut group: Vec<&str> = Vec::new();
-        for name in words {
-            let parts: Vec<&str> = match name.strip_prefix("tt ") {
-                Some(rest) => rest.split(' ').collect(),
-                None => group.iter().copied().take(group.len() - 1).chain([name]).collect(),
-            };
-            let mut args = parts.clone();
-            args.push("--help");
-            let help = home.run(&args).ok();
-            assert!(help.stdout.contains("Usage"), "{parts:?}");
-            group = parts;
-        }
+    let commands = table();
+    assert!(commands.len() >= 30, "{commands:?}");
+    for command in commands {
+        let help = home.run(&[&command[..], &["--help"]].concat()).ok();
+        assert!(help.stdout.contains("Usage"), "{command:?}");
     }
     assert!(!home.paths().data_dir.exists(), "--help changes nothing");
+}
+
+#[test]
+fn every_command_is_in_the_table() {
+    fn check(words: &[&str], command: &clap::Command, listed: &[Vec<&str>], missing: &mut Vec<String>) {
+        let mut subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help").peekable();
+        if subcommands.peek().is_none() && !listed.iter().any(|command| command == words) {
+            missing.push(words.join(" "));
+        }
+        for sub in subcommands {
+            check(&[words, &[sub.get_name()]].concat(), sub, listed, missing);
+        }
+    }
+    let mut missing = Vec::new();
+    check(&[], &tt_client::command_line(), &table(), &mut missing);
+    assert!(missing.is_empty(), "the README does not list {missing:?}");
 }

@@ -116,6 +116,7 @@ const FULL_DISK: &str = r#"
 tt=$1 data=$2
 for pages in 0 1 2 3 5 8 13 21 34 55; do
   mount -t tmpfs -o size=1m,mode=700 none "$data" || exit 77
+  echo mounted
   dd if=/dev/zero of="$data/filler" bs=4096 2>/dev/null
   truncate -s -$((pages * 4096)) "$data/filler"
   timeout 60 "$tt" --json whoami >"$HOME/out" 2>"$HOME/err"
@@ -134,6 +135,7 @@ done
 const DISK_FILLS_UP: &str = r#"
 tt=$1 data=$2
 mount -t tmpfs -o size=4m,mode=700 none "$data" || exit 77
+echo mounted
 "$tt" --json join >/dev/null || exit 1
 "$tt" --json msg send room before >"$HOME/out" || exit 1
 pid=$("$tt" --json daemon status | sed 's/.*"pid":\([0-9]*\).*/\1/')
@@ -160,9 +162,10 @@ fn a_daemon_whose_disk_was_full_writes_again_once_there_is_room() {
     let mut unshare = home.command("unshare");
     unshare.arg(if tt_tests::is_root() { "-m" } else { "-Urm" });
     let played = run::finish(unshare.args(["sh", "-c", DISK_FILLS_UP, "sh"]).arg(home.tt_path()).arg(&data_dir));
-    if played.code == Some(77) || played.stdout.is_empty() {
+    if !played.stdout.starts_with("mounted\n") {
         return tt_tests::not_run("a disk that fills up", &format!("no private mount here: {}", played.stderr.trim()));
     }
+    assert_eq!(played.code, Some(0), "{played:?}");
     let lines: Vec<Vec<&str>> = played.stdout.lines().map(|line| line.splitn(3, ' ').collect()).collect();
     let refused = lines.iter().filter(|line| line[0] == "full" && line[2].contains("storage_unavailable")).count();
     assert!(refused >= 3, "the disk was never full: {played:?}");
@@ -180,10 +183,12 @@ fn a_full_disk_is_a_typed_error_and_room_on_it_the_cure() {
     let mut unshare = home.command("unshare");
     unshare.arg(if tt_tests::is_root() { "-m" } else { "-Urm" });
     let played = run::finish(unshare.args(["sh", "-c", FULL_DISK, "sh"]).arg(home.tt_path()).arg(&data_dir));
-    if played.code != Some(0) {
+    if !played.stdout.starts_with("mounted\n") {
         return tt_tests::not_run("a full disk", &format!("no private mount here: {}", played.stderr.trim()));
     }
-    let lines: Vec<Vec<&str>> = played.stdout.lines().map(|line| line.splitn(4, ' ').collect()).collect();
+    assert_eq!(played.code, Some(0), "{played:?}");
+    let lines = played.stdout.lines().filter(|line| *line != "mounted");
+    let lines: Vec<Vec<&str>> = lines.map(|line| line.splitn(4, ' ').collect()).collect();
     assert_eq!(lines.len(), 20, "{played:?}");
     for line in lines {
         let answer: serde_json::Value = serde_json::from_str(line[3]).unwrap_or_else(|e| panic!("{e}: {line:?}"));
@@ -222,9 +227,17 @@ async fn a_client_stuck_while_starting_the_daemon_is_named_to_the_next() {
     let mut settings = Settings::from_environment(home.environment()).unwrap();
     settings.daemon = Some(home.ttd_path().to_owned());
     settings.start_timeout = Duration::from_millis(50);
-    let error = Client::connect(settings).await.unwrap_err();
+    let error = Client::connect(settings.clone()).await.unwrap_err();
     assert_eq!(error.code, tt_proto::ErrorCode::DaemonUnreachable);
     assert!(error.message.contains("4711") && error.hint.contains("kill -9 4711"), "{error:?}");
+    // On a full disk it could not write its pid.
+    for unsigned in ["", "\n", "half"] {
+        std::fs::write(home.paths().start_lock(), unsigned).unwrap();
+        let error = Client::connect(settings.clone()).await.unwrap_err();
+        assert_eq!(error.code, tt_proto::ErrorCode::DaemonUnreachable);
+        assert!(error.message.ends_with("stays locked by another process"), "{error:?}");
+        assert!(!error.hint.contains("kill") && error.hint.contains("pgrep"), "{error:?}");
+    }
     assert!(!home.paths().lock().exists(), "a second daemon was started past the lock");
 }
 

@@ -118,7 +118,7 @@ fn a_name_cannot_pass_for_another_member() {
         (&["events"][..], "codex:1 to everyone"),
         (&["state"], "codex:1"),
         (&["msg", "recv", "--after", "0"], "codex:1 to everyone"),
-        (&["msg", "send", "codex:1", "no"], "said to codex:1"),
+        (&["msg", "send", "codex:1", "no"], "sent to codex:1"),
     ] {
         let text = as_person(&home, args);
         assert!(text.contains(shown), "{args:?}: {text}");

@@ -210,11 +210,21 @@ fn the_handshake_says_what_both_ends_can_do() {
 }
 
 /// What the daemon says, and what a newer one might say instead. They are equally long, so that no length has to be changed.
-const KNOWN_TYPE: &[u8] = b"\"event_type\":\"member_left\"";
-const NEWER_TYPE: &[u8] = b"\"event_type\":\"member_flew\"";
+struct Difference {
+    known: &'static [u8],
+    newer: &'static [u8],
+}
 
-/// A socket through which the daemon looks like a newer one: leaves are events of a type that nobody knows yet.
-fn newer_daemon(home: &Home) -> PathBuf {
+/// Leaves are events of a type that nobody knows yet.
+const NEWER_TYPE: Difference =
+    Difference { known: b"\"event_type\":\"member_left\"", newer: b"\"event_type\":\"member_flew\"" };
+
+/// The items of a stream lack the cursor.
+const NEWER_CURSOR: Difference = Difference { known: b"\"cursor_event_seq\":", newer: b"\"cursor_event_key\":" };
+
+/// A socket through which the daemon looks like a newer one.
+fn newer_daemon(home: &Home, difference: &'static Difference) -> PathBuf {
+    assert_eq!(difference.known.len(), difference.newer.len());
     let dir = home.path().join("newer");
     std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
     let (socket, daemon) = (dir.join("ttd.sock"), home.paths().socket);
@@ -224,14 +234,14 @@ fn newer_daemon(home: &Home) -> PathBuf {
             let (client, daemon) = (client.unwrap(), UnixStream::connect(&daemon).unwrap());
             let (requests, to_daemon) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
             thread::spawn(move || forward(requests, to_daemon, |bytes| bytes.len()));
-            thread::spawn(move || forward(daemon, client, make_newer));
+            thread::spawn(move || forward(daemon, client, |bytes| difference.apply(bytes)));
         }
     });
     socket
 }
 
 /// Forwards what is read until it ends. `ready` tells how much of it may go on; the rest waits for more.
-fn forward(mut from: UnixStream, mut to: UnixStream, ready: fn(&mut [u8]) -> usize) {
+fn forward(mut from: UnixStream, mut to: UnixStream, ready: impl Fn(&mut [u8]) -> usize) {
     let (mut held, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(length @ 1..) = from.read(&mut piece) {
         held.extend_from_slice(&piece[..length]);
@@ -244,13 +254,16 @@ fn forward(mut from: UnixStream, mut to: UnixStream, ready: fn(&mut [u8]) -> usi
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn make_newer(bytes: &mut [u8]) -> usize {
-    while let Some(at) = bytes.windows(KNOWN_TYPE.len()).position(|seen| seen == KNOWN_TYPE) {
-        bytes[at..at + NEWER_TYPE.len()].copy_from_slice(NEWER_TYPE);
+impl Difference {
+    fn apply(&self, bytes: &mut [u8]) -> usize {
+        let Self { known, newer } = *self;
+        while let Some(at) = bytes.windows(known.len()).position(|seen| seen == known) {
+            bytes[at..at + newer.len()].copy_from_slice(newer);
+        }
+        // An end that may be the beginning of what is replaced waits for its rest.
+        let cut = (1..known.len()).rev().find(|length| bytes.ends_with(&known[..*length]));
+        bytes.len() - cut.unwrap_or(0)
     }
-    // An end that may be the beginning of the type waits for its rest.
-    let cut = (1..KNOWN_TYPE.len()).rev().find(|length| bytes.ends_with(&KNOWN_TYPE[..*length]));
-    bytes.len() - cut.unwrap_or(0)
 }
 
 fn follow(home: &Home, socket: &Path, args: &[&str]) -> (Running, Lines) {
@@ -263,11 +276,10 @@ fn follow(home: &Home, socket: &Path, args: &[&str]) -> (Running, Lines) {
 #[test]
 fn an_event_of_a_type_that_only_a_newer_daemon_knows_is_shown_and_passed() {
     let home = home!();
-    assert_eq!(KNOWN_TYPE.len(), NEWER_TYPE.len());
     for agent in ["a", "b"] {
         home.tt_as(agent, &["join"]).output().unwrap();
     }
-    let socket = newer_daemon(&home);
+    let socket = newer_daemon(&home, &NEWER_TYPE);
     let from_the_start = ["events", "--follow", "--target", "any", "--after", "0"];
     let (_json, lines) = follow(&home, &socket, &from_the_start);
     let (_text, text) = follow(&home, &socket, &[&["--text"], &from_the_start[..]].concat());
@@ -291,4 +303,17 @@ fn an_event_of_a_type_that_only_a_newer_daemon_knows_is_shown_and_passed() {
     wait.finish();
     let answer = answer.json();
     assert!(answer["events"].as_array().unwrap().iter().any(|event| event["event_type"] == "unknown"), "{answer}");
+}
+
+#[test]
+fn a_follower_that_cannot_read_an_event_says_so_and_ends() {
+    let home = home!();
+    home.tt_as("a", &["join"]).output().unwrap();
+    let socket = newer_daemon(&home, &NEWER_CURSOR);
+    let (follower, lines) =
+        follow(&home, &socket, &["--json", "events", "--follow", "--target", "any", "--after", "0"]);
+    let finished = follower.finish();
+    assert_ne!(finished.code, Some(0), "{finished:?}");
+    assert!(finished.stderr.contains("could not be read"), "{finished:?}");
+    assert!(lines.silent());
 }

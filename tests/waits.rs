@@ -2,14 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tt_client::connect::Settings;
 use tt_proto::requests::{DaemonStatus, WaitForEvents, WaitForTurn};
 use tt_tests::home::send;
-use tt_tests::{Home, Member, Running, block_on, home, run};
+use tt_tests::{Home, LIMIT, Member, Running, block_on, home, run};
 
 fn tt(home: &Home, agent: &str, args: &[&str]) -> Value {
     run::finish(&mut home.tt_as(agent, args)).ok().json()
@@ -23,10 +23,18 @@ fn wait(home: &Home, agent: &str, args: &[&str]) -> Running {
 }
 
 /// Asks until this many wait. Not a member: nobody hears of it.
+#[track_caller]
 fn until_waiting(home: &Home, count: usize) {
     block_on(async {
         let mut asker = tt_client::connect::Client::connect(home.settings_of("asker")).await.unwrap();
-        while asker.call(DaemonStatus {}).await.unwrap().waiters < count {}
+        let started = Instant::now();
+        loop {
+            let waiters = asker.call(DaemonStatus {}).await.unwrap().waiters;
+            if waiters >= count {
+                return;
+            }
+            assert!(started.elapsed() < LIMIT, "{waiters} wait, not {count}");
+        }
     });
 }
 

@@ -18,9 +18,13 @@ pub enum DeliveryState {
     Expired,
     /// Its sender took it back before a surface handed it over.
     Withdrawn,
+    /// A state that a newer daemon names and this program does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl DeliveryState {
+    /// The states a daemon writes. `Unknown` is none of them.
     pub const ALL: &[DeliveryState] = &[Self::Pending, Self::Delivered, Self::Answered, Self::Expired, Self::Withdrawn];
 
     pub const fn as_str(self) -> &'static str {
@@ -30,6 +34,7 @@ impl DeliveryState {
             Self::Answered => "answered",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -53,9 +58,13 @@ pub enum Surface {
     Hook,
     Terminal,
     NativeInbox,
+    /// A surface that a newer daemon names and this program does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl Surface {
+    /// The surfaces a daemon accepts. `Unknown` is none of them.
     pub const ALL: &[Surface] =
         &[Self::Recv, Self::Follow, Self::Wait, Self::ToolResponse, Self::Hook, Self::Terminal, Self::NativeInbox];
 
@@ -68,6 +77,7 @@ impl Surface {
             Self::Hook => "hook",
             Self::Terminal => "terminal",
             Self::NativeInbox => "native_inbox",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -108,5 +118,14 @@ mod tests {
             assert_eq!(Surface::parse(surface.as_str()).unwrap(), *surface);
         }
         assert_eq!(Surface::parse("telepathy").unwrap_err().code, ErrorCode::InvalidInput);
+    }
+    #[test]
+    fn a_recipient_with_a_state_and_a_surface_of_a_newer_daemon_is_read() {
+        let newer = serde_json::json!({"agent_id": "human:a", "state": "pondered", "surface": "telepathy"});
+        let recipient: Recipient = serde_json::from_value(newer).unwrap();
+        assert_eq!((recipient.state, recipient.surface), (DeliveryState::Unknown, Some(Surface::Unknown)));
+        assert_eq!((recipient.state.as_str(), Surface::Unknown.as_str()), ("unknown", "unknown"));
+        assert_eq!(DeliveryState::parse("unknown"), None, "nothing is stored as unknown");
+        assert_eq!(Surface::parse("unknown").unwrap_err().code, ErrorCode::InvalidInput);
     }
 }

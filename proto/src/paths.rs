@@ -22,23 +22,27 @@ const SOCKET_PATH_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 }
 /// The name of our directory inside the platform's data and config directories.
 const APPLICATION: &str = "talking-stick";
 
+/// The file in the data directory that holds all rooms.
+const DATABASE: &str = "rooms.sqlite";
+
+/// The file in the config directory that holds the settings.
+const CONFIG: &str = "config.toml";
+
 /// The environment, read once when the process starts and passed down.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Arc<BTreeMap<OsString, OsString>>,
-    /// The platform's directories for this process. None for an environment made of given variables.
-    directories: Option<BaseDirs>,
 }
 
 impl Environment {
     pub fn of_this_process() -> Self {
-        Self { variables: Arc::new(std::env::vars_os().collect()), directories: BaseDirs::new() }
+        Self { variables: Arc::new(std::env::vars_os().collect()) }
     }
 
-    /// An environment of these variables alone. Its directories follow the XDG rules on every platform.
+    /// An environment of these variables alone.
     pub fn of<K: Into<OsString>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         let variables = pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-        Self { variables: Arc::new(variables), directories: None }
+        Self { variables: Arc::new(variables) }
     }
 
     /// An empty variable counts as unset, as everywhere in the XDG rules.
@@ -81,16 +85,17 @@ pub struct Paths {
 impl Paths {
     /// Resolves all paths for this environment. Nothing is created.
     pub fn resolve(env: &Environment) -> Result<Self, Error> {
-        let platform = env.directories.as_ref();
         let data_dir = match (env.get("TALKING_STICK_DATA_DIR"), env.get("XDG_DATA_HOME")) {
             (Some(dir), _) => PathBuf::from(dir),
             (None, Some(dir)) => Path::new(dir).join(APPLICATION),
-            (None, None) => established_or(&env.home()?.join(".local/share"), platform.map(BaseDirs::data_dir)),
+            (None, None) => {
+                choose_dir(&env.home()?, ".local/share", platform_dir(BaseDirs::data_dir).as_deref(), DATABASE)
+            }
         };
         let config_dir = match (env.get("TALKING_STICK_CONFIG_DIR"), env.get("XDG_CONFIG_HOME")) {
             (Some(dir), _) => PathBuf::from(dir),
             (None, Some(dir)) => Path::new(dir).join(APPLICATION),
-            (None, None) => established_or(&env.home()?.join(".config"), platform.map(BaseDirs::config_dir)),
+            (None, None) => choose_dir(&env.home()?, ".config", platform_dir(BaseDirs::config_dir).as_deref(), CONFIG),
         };
         let data_dir = absolute(&data_dir)?;
         let socket = match env.get("TALKING_STICK_SOCKET") {
@@ -115,7 +120,7 @@ impl Paths {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.data_dir.join("rooms.sqlite")
+        self.data_dir.join(DATABASE)
     }
 
     pub fn socket_dir(&self) -> &Path {
@@ -123,13 +128,20 @@ impl Paths {
     }
 }
 
-/// Our directory in the XDG place if there is one, as for everyone who used an earlier version; else in the place that the
-/// platform has for it. On Linux the two are the same.
-fn established_or(xdg: &Path, platform: Option<&Path>) -> PathBuf {
-    let established = xdg.join(APPLICATION);
-    match platform {
-        Some(platform) if !established.exists() => platform.join(APPLICATION),
-        _ => established,
+/// A directory of the platform, relative to home so that it can be used with another home than this process has. None where
+/// the platform follows the XDG rules, which are in [`Paths::resolve`].
+fn platform_dir(dir: fn(&BaseDirs) -> &Path) -> Option<PathBuf> {
+    let directories = BaseDirs::new().filter(|_| cfg!(target_os = "macos"))?;
+    dir(&directories).strip_prefix(directories.home_dir()).map(Path::to_owned).ok()
+}
+
+/// Our directory in the place that the platform has for it, if there is such a place. The XDG directory, which earlier
+/// versions used everywhere, is chosen only if it alone has the file: the choice does not change once the file is there.
+fn choose_dir(home: &Path, xdg: &str, platform: Option<&Path>, file: &str) -> PathBuf {
+    let xdg = home.join(xdg).join(APPLICATION);
+    match platform.map(|platform| home.join(platform).join(APPLICATION)) {
+        Some(platform) if platform.join(file).exists() || !xdg.join(file).exists() => platform,
+        _ => xdg,
     }
 }
 
@@ -255,34 +267,43 @@ mod tests {
     #[test]
     fn the_data_directory_follows_the_first_variable_that_is_set() {
         let home = ("HOME", "/nonexistent/home");
+        let platform = if cfg!(target_os = "macos") { "Library/Application Support" } else { ".local/share" };
+        let default = format!("/nonexistent/home/{platform}/talking-stick");
         let dir = |pairs: &[(&str, &str)]| resolve(pairs).data_dir.display().to_string();
-        assert_eq!(dir(&[home]), "/nonexistent/home/.local/share/talking-stick");
+        assert_eq!(dir(&[home]), default);
         assert_eq!(dir(&[home, ("XDG_DATA_HOME", "/x")]), "/x/talking-stick");
-        assert_eq!(dir(&[home, ("XDG_DATA_HOME", "")]), "/nonexistent/home/.local/share/talking-stick");
+        assert_eq!(dir(&[home, ("XDG_DATA_HOME", "")]), default);
         assert_eq!(dir(&[home, ("XDG_DATA_HOME", "/x"), ("TALKING_STICK_DATA_DIR", "/d")]), "/d");
     }
 
     #[test]
-    fn a_directory_in_the_xdg_place_is_kept_on_a_platform_that_has_another_place() {
+    fn a_database_in_the_xdg_directory_is_kept_unless_the_platforms_own_has_one() {
         let home = tempfile::tempdir().unwrap();
-        let (xdg, platform) = (home.path().join(".local/share"), home.path().join("Library/Application Support"));
-        assert_eq!(established_or(&xdg, Some(&platform)), platform.join("talking-stick"));
-        assert_eq!(established_or(&xdg, None), xdg.join("talking-stick"));
-        std::fs::create_dir_all(xdg.join("talking-stick")).unwrap();
-        assert_eq!(established_or(&xdg, Some(&platform)), xdg.join("talking-stick"));
+        let macos = Path::new("Library/Application Support");
+        let dir = |platform| choose_dir(home.path(), ".local/share", platform, DATABASE);
+        let (xdg, platform) = (dir(None), home.path().join(macos).join("talking-stick"));
+        assert_eq!(xdg, home.path().join(".local/share/talking-stick"));
+        assert_eq!(dir(Some(macos)), platform);
+        for made in [&xdg, &platform] {
+            std::fs::create_dir_all(made).unwrap();
+            assert_eq!(dir(Some(macos)), platform, "an empty directory decides nothing");
+        }
+        std::fs::write(xdg.join(DATABASE), "").unwrap();
+        assert_eq!(dir(Some(macos)), xdg, "settings alone in the platform's directory do not hide the rooms");
+        std::fs::write(platform.join(DATABASE), "").unwrap();
+        assert_eq!(dir(Some(macos)), platform);
+        std::fs::remove_file(xdg.join(DATABASE)).unwrap();
+        assert_eq!(dir(Some(macos)), platform);
     }
 
     #[test]
-    fn this_process_has_the_directories_of_its_platform() {
+    fn the_same_variables_lead_to_the_same_directories_in_a_program_and_in_a_library() {
         let process = Environment::of_this_process();
         let variables =
             ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "TALKING_STICK_DATA_DIR", "TALKING_STICK_CONFIG_DIR"];
         let given = Environment::of(variables.iter().filter_map(|name| Some((*name, process.get(name)?))));
-        assert!(process.directories.is_some());
-        if cfg!(target_os = "linux") {
-            let (process, given) = (Paths::resolve(&process).unwrap(), Paths::resolve(&given).unwrap());
-            assert_eq!((process.data_dir, process.config_dir), (given.data_dir, given.config_dir));
-        }
+        let (process, given) = (Paths::resolve(&process).unwrap(), Paths::resolve(&given).unwrap());
+        assert_eq!((process.data_dir, process.config_dir), (given.data_dir, given.config_dir));
     }
 
     #[test]

@@ -211,7 +211,7 @@ pub fn send(pid: u32, signal: Signal) {
 impl Drop for Home {
     fn drop(&mut self) {
         let Some(pid) = self.daemon() else { return };
-        // A daemon in process stops by itself, and whoever is not a daemon of this home is not ours to end.
+        // A daemon in process stops by itself, and a process that is not a daemon of this home is not ours to end.
         if pid != std::process::id() && process::serves(pid, &self.paths()) {
             send(pid, Signal::SIGKILL);
             let path = self.paths().lock();

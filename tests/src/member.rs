@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jsonrpsee::core::ClientError;
 use jsonrpsee::core::client::Subscription;
@@ -20,6 +21,7 @@ use tt_proto::requests::{
 use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
+use crate::LIMIT;
 use crate::home::Home;
 use crate::scene::{Turn, code, handoff};
 
@@ -228,11 +230,13 @@ impl Member {
 
     /// Looks at the room until it is as it should be.
     pub async fn until(&self, there: impl Fn(&RoomState) -> bool) -> RoomState {
+        let started = Instant::now();
         loop {
             let state = self.state().await;
             if there(&state) {
                 return state;
             }
+            assert!(started.elapsed() < LIMIT, "the room stays as it is: {state:?}");
         }
     }
 

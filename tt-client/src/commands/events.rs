@@ -10,7 +10,7 @@ use tt_proto::{AgentId, RoomId};
 
 use crate::Context;
 use crate::cli::duration;
-use crate::connect::DEADLINE;
+use crate::connect::{DEADLINE, RECONNECT_DELAY, unreadable};
 use crate::error::CommandError;
 use crate::follow::{Signals, WriteResult, block_on, print_cursor, reader_gone, write_line};
 use crate::live_session::LiveSession;
@@ -200,8 +200,12 @@ async fn print_stream(
     loop {
         let request = query.subscribe_request(&session.room_id, *cursor);
         let mut items = session.client.subscribe(request).await?;
+        let mut is_empty = true;
         // A stream that breaks off, because the daemon ended or restarted, continues where it was.
-        while let Some(Ok(item)) = items.next().await {
+        while let Some(item) = items.next().await {
+            // It would come again: a new stream starts with the same item.
+            let item = item.map_err(|e| unreadable(&e))?;
+            is_empty = false;
             if let Some(event) = &item.event {
                 names.learn(event);
                 let line = |event: &Event, style: &Style| render::event(event, names, style);
@@ -214,6 +218,9 @@ async fn print_stream(
                 let _ = writeln!(std::io::stderr(), "the room is gone");
                 return Ok(());
             }
+        }
+        if is_empty {
+            tokio::time::sleep(RECONNECT_DELAY).await;
         }
     }
 }

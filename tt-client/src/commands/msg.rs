@@ -119,7 +119,7 @@ fn read_stdin() -> Result<String, CommandError> {
 
 fn sent_text(sent: &Sent, style: &Style) -> String {
     if sent.recipients.is_empty() {
-        return "said, but nobody else is here".into();
+        return "sent, but nobody else is here".into();
     }
     let names: Vec<String> = sent
         .recipients
@@ -129,7 +129,7 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
             if recipient.surface.is_some() { format!("{name} (listening)") } else { name }
         })
         .collect();
-    format!("said to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
+    format!("sent to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
 }
 
 fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {

@@ -32,9 +32,15 @@ pub(super) struct HttpConnection {
     stream: Option<UnixStream>,
 }
 
+/// The ids of the calls in one request. A connection has one request under way, so they need not differ between requests.
+const CALL_ID: u64 = 0;
+const HELLO_ID: u64 = 1;
+
 /// A JSON-RPC response.
 #[derive(Deserialize)]
 struct Response<'a> {
+    #[serde(borrow)]
+    id: Id<'a>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
     error: Option<ErrorObjectOwned>,
@@ -57,7 +63,14 @@ impl HttpConnection {
         params: &impl Serialize,
         timeout: Duration,
     ) -> Result<R, CallError> {
-        parse_response(&self.exchange(&body(method, params)?, timeout)?)
+        let response = self.exchange(&body(CALL_ID, method, params)?, timeout)?;
+        let response: Response<'_> = serde_json::from_slice(&response).map_err(CallError::Unreadable)?;
+        // A daemon that could not read the request does not know its id, and says so in an error.
+        let is_anonymous_error = response.id == Id::Null && response.error.is_some();
+        if !is_anonymous_error && !response.answers(CALL_ID) {
+            return Err(other_call(&response.id));
+        }
+        parse_result(response)
     }
 
     /// Greets the daemon and makes a call in one request. The greeting has no answer if it was refused.
@@ -77,12 +90,19 @@ impl HttpConnection {
         params: &impl Serialize,
         timeout: Duration,
     ) -> Result<Greeted<R>, CallError> {
-        let (hello, call) = (body(Hello::NAME, &Hello { hello: greeting })?, body(method, params)?);
+        let hello = body(HELLO_ID, Hello::NAME, &Hello { hello: greeting })?;
+        let call = body(CALL_ID, method, params)?;
         let responses = self.exchange(&format!("[{hello},{call}]"), timeout)?;
-        // The responses come in order. A daemon that does not support batches refuses both with one error.
+        // A daemon that does not support batches refuses both with one error.
         let not_both = |e: serde_json::Error| CallError::Cut(e.to_string());
-        let [welcome, response] = serde_json::from_slice::<[&RawValue; 2]>(&responses).map_err(not_both)?;
-        Ok((parse_response(welcome.get().as_bytes()).ok(), parse_response(response.get().as_bytes())))
+        let responses: [Response<'_>; 2] = serde_json::from_slice(&responses).map_err(not_both)?;
+        // The responses to a batch may come in any order.
+        let (welcome, response) = match responses {
+            [welcome, response] if welcome.answers(HELLO_ID) && response.answers(CALL_ID) => (welcome, response),
+            [response, welcome] if welcome.answers(HELLO_ID) && response.answers(CALL_ID) => (welcome, response),
+            [one, _] => return Err(other_call(&one.id)),
+        };
+        Ok((parse_result(welcome).ok(), parse_result(response)))
     }
 
     /// Sends a request and reads its response.
@@ -107,9 +127,9 @@ impl HttpConnection {
 /// The answers to a greeting, unless it was refused, and to the call that was sent with it.
 type Greeted<R> = (Option<Welcome>, Result<R, CallError>);
 
-fn body(method: &str, params: &impl Serialize) -> Result<String, CallError> {
+fn body(id: u64, method: &str, params: &impl Serialize) -> Result<String, CallError> {
     let params = to_raw_value(params).map_err(CallError::Unreadable)?;
-    let request = Request::borrowed(method, Some(&params), Id::Number(0));
+    let request = Request::borrowed(method, Some(&params), Id::Number(id));
     let body = serde_json::to_string(&request).map_err(CallError::Unreadable)?;
     if body.len() > MAX_REQUEST_BYTES as usize {
         // Refused as the daemon would: a connection that was cut would be tried again.
@@ -119,8 +139,18 @@ fn body(method: &str, params: &impl Serialize) -> Result<String, CallError> {
     Ok(body)
 }
 
-fn parse_response<R: DeserializeOwned>(response: &[u8]) -> Result<R, CallError> {
-    let response: Response<'_> = serde_json::from_slice(response).map_err(CallError::Unreadable)?;
+impl Response<'_> {
+    fn answers(&self, id: u64) -> bool {
+        self.id == Id::Number(id)
+    }
+}
+
+/// The error of a response to a call that was not made: what else comes on this connection cannot be trusted either.
+fn other_call(id: &Id<'_>) -> CallError {
+    CallError::Cut(format!("the answer is to another call: {id:?}"))
+}
+
+fn parse_result<R: DeserializeOwned>(response: Response<'_>) -> Result<R, CallError> {
     match (response.result, response.error) {
         (_, Some(error)) => Err(CallError::Refused(Error::from(&error))),
         (result, None) => serde_json::from_str(result.map_or("null", RawValue::get)).map_err(CallError::Unreadable),
@@ -278,20 +308,25 @@ mod tests {
 
     #[test]
     fn a_greeting_goes_out_with_the_first_call_and_each_gets_its_own_answer() {
-        let welcome = r#"{"jsonrpc":"2.0","id":0,"result":{"protocol":1,"min_protocol":1,"version":"7","capabilities":[],"identity":{"agent_id":"a","display_name":"a","found_by":"user","user":"u"},"pid":7,"supervised":false,"log":"/l"}}"#;
+        let welcome = r#"{"jsonrpc":"2.0","id":1,"result":{"protocol":1,"min_protocol":1,"version":"7","capabilities":[],"identity":{"agent_id":"a","display_name":"a","found_by":"user","user":"u"},"pid":7,"supervised":false,"log":"/l"}}"#;
         let number = r#"{"jsonrpc":"2.0","id":0,"result":7}"#;
         let whole = answer(&format!("[{welcome},{number}]"));
         for at in 1..whole.len() {
             let (answer, welcome) = greeted(&whole, at);
             assert_eq!((answer.unwrap(), welcome.unwrap().pid), (7, 7), "cut at {at}");
         }
+        let (reversed, greeting) = greeted(&answer(&format!("[{number},{welcome}]")), 10);
+        assert_eq!((reversed.unwrap(), greeting.unwrap().pid), (7, 7), "in any order");
         let refusal = r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"no"}}"#;
-        let (call, none) = greeted(&answer(&format!("[{refusal},{refusal}]")), 10);
+        let refused_greeting = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}"#;
+        let (call, none) = greeted(&answer(&format!("[{refused_greeting},{refusal}]")), 10);
         assert!(matches!(call, Err(CallError::Refused(_))) && none.is_none(), "{call:?} {none:?}");
         for (what, not_both) in [
             ("more than was asked", whole + "x"),
             ("a daemon that takes one call at a time", answer(refusal)),
             ("one answer", answer(&format!("[{welcome}]"))),
+            ("two answers to one call", answer(&format!("[{number},{number}]"))),
+            ("the answer to another call", answer(&format!("[{welcome},{}]", number.replace("\"id\":0", "\"id\":2")))),
         ] {
             let (call, none) = greeted(&not_both, 10);
             assert!(matches!(call, Err(CallError::Cut(_))) && none.is_none(), "{what}: {call:?}");
@@ -309,7 +344,9 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_a_cut_connection_and_never_a_hang() {
-        let not_answers: [&[&str]; 8] = [
+        let not_answers: [&[&str]; 10] = [
+            &["HTTP/1.1 200 OK\r\ncontent-length: 38\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":null,\"result\":7}"],
+            &["HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":7}"],
             &[],
             &["HTTP/1.1 200 OK\r\ncontent-length: 35\r\n\r\n{"],
             &["HTTP/1.1 200 OK\r\n\r\n{}"],

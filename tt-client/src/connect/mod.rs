@@ -34,7 +34,7 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait before connecting again to a daemon that closed the connection.
-const RECONNECT_DELAY: Duration = Duration::from_millis(5);
+pub(crate) const RECONNECT_DELAY: Duration = Duration::from_millis(5);
 
 /// What a client needs to know before it connects.
 #[derive(Debug, Clone)]
@@ -137,7 +137,7 @@ fn other_user(settings: &Settings, uid: u32) -> Error {
         .detail("path", socket.to_string())
 }
 
-fn unreadable(why: &serde_json::Error) -> Error {
+pub(crate) fn unreadable(why: &serde_json::Error) -> Error {
     Error::new(ErrorCode::ProtocolMismatch, format!("the daemon's answer could not be read: {why}"))
 }
 

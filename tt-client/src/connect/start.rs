@@ -139,11 +139,18 @@ fn lock(path: PathBuf, timeout: Duration) -> Result<File, Error> {
     match locked.recv_timeout(timeout) {
         Ok(locked) => locked.map(signed).map_err(cannot),
         Err(_) => {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            let holder = holder.trim();
-            Err(Error::new(ErrorCode::DaemonUnreachable, format!("{shown} stays locked by process {holder}"))
-                .hint(format!("another tt is stuck starting the daemon; end it with: kill -9 {holder}"))
-                .detail("path", shown))
+            let holder = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+            let (message, hint) = match holder {
+                Some(pid) => (
+                    format!("{shown} stays locked by process {pid}"),
+                    format!("another tt is stuck starting the daemon; end it with: kill -9 {pid}"),
+                ),
+                None => (
+                    format!("{shown} stays locked by another process"),
+                    "another tt is stuck starting the daemon; find it with: pgrep -l tt".to_owned(),
+                ),
+            };
+            Err(Error::new(ErrorCode::DaemonUnreachable, message).hint(hint).detail("path", shown))
         }
     }
 }

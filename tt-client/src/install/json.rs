@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstContainerNode, CstNewlineKind, CstNode, CstObject, CstRootNode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The indentation of a file that shows none of its own.
 const DEFAULT_INDENT: &str = "  ";
@@ -34,12 +34,17 @@ impl fmt::Display for Malformed {
 /// missing on the way are created.
 pub(super) fn set(text: &str, path: &[&str], value: &str) -> Result<String, Malformed> {
     let Some((key, parents)) = path.split_last() else { return Ok(text.to_owned()) };
-    edit(text, parents, &format!("{key:?}: {value}"), |file, parent| {
+    let edited = edit(text, parents, &format!("{key:?}: {value}"), |file, parent| {
         let object = file.object(parent, parents.last().copied())?;
         Ok(match object.get(key).and_then(|member| member.value()) {
             Some(old) => file.replace(file.range(&old), value),
             None => file.append(&object.into(), &format!("{key:?}: {value}")),
         })
+    })?;
+    verify(text, edited, |file| {
+        let parent = create(file, parents)?;
+        parent.as_object_mut()?.insert((*key).to_owned(), serde_json::from_str(value).ok()?);
+        Some(())
     })
 }
 
@@ -72,16 +77,25 @@ pub(super) fn unset(text: &str, path: &[&str], keep: usize) -> Result<String, Ma
         return Ok(text.to_owned());
     }
     let Some(member) = file.object(&parent, parents.last().copied())?.get(key) else { return Ok(text.to_owned()) };
-    remove_empty_parents(file.remove(&member.into()), parents, keep)
+    let removed = verify(text, file.remove(&member.into()), |file| remove_member(file, path))?;
+    remove_empty_parents(removed, parents, keep)
 }
 
 /// Appends an element, given as JSON, to the array at `path`. The array, and objects that are missing on the way, are
 /// created.
 #[cfg_attr(not(test), expect(dead_code, reason = "hooks are elements of arrays; the MCP entries are not"))]
 pub(super) fn append(text: &str, path: &[&str], element: &str) -> Result<String, Malformed> {
-    edit(text, path, &format!("[{element}]"), |file, array| {
+    let edited = edit(text, path, &format!("[{element}]"), |file, array| {
         let array = array.as_array().ok_or_else(|| file.unexpected(array, "an array", path.last().copied()))?;
         Ok(file.append(&array.into(), element))
+    })?;
+    verify(text, edited, |file| {
+        let array = create(file, path)?;
+        if array.as_object().is_some_and(Map::is_empty) {
+            *array = Value::Array(Vec::new());
+        }
+        array.as_array_mut()?.push(serde_json::from_str(element).ok()?);
+        Some(())
     })
 }
 
@@ -105,8 +119,12 @@ pub(super) fn remove_elements(
         }
         let elements = array.as_array().ok_or_else(|| file.unexpected(&array, "an array", path.last().copied()))?;
         let ours = |element: &CstNode| element.to_serde_value().is_some_and(|value| is_ours(&value));
-        let Some(element) = elements.elements().into_iter().find(ours) else { break };
-        let without = file.remove(&element);
+        let elements = elements.elements();
+        let Some(at) = elements.iter().position(ours) else { break };
+        let without = verify(&text, file.remove(&elements[at]), |file| {
+            path.iter().try_fold(file, |node, key| node.get_mut(key))?.as_array_mut()?.remove(at);
+            Some(())
+        })?;
         (text, found) = (without, true);
     }
     if found { remove_empty_parents(text, path, keep) } else { Ok(text) }
@@ -159,9 +177,33 @@ fn remove_empty_parents(mut text: String, path: &[&str], keep: usize) -> Result<
         if children.len() < 2 || !children[1..children.len() - 1].iter().all(is_space) {
             break;
         }
-        text = file.remove(&member.into());
+        text = verify(&text, file.remove(&member.into()), |file| remove_member(file, &path[..depth]))?;
     }
     Ok(text)
+}
+
+/// The edited text, if it has the value that `change` makes of the text's own. An edit that would change anything else is
+/// refused, because the file belongs to someone else.
+fn verify(text: &str, edited: String, change: impl FnOnce(&mut Value) -> Option<()>) -> Result<String, Malformed> {
+    let mut expected = File::parse(text)?.value();
+    let changed = change(&mut expected).is_some();
+    match File::parse(&edited) {
+        Ok(file) if changed && file.value() == expected => Ok(edited),
+        _ => Err(Malformed { line: 1, reason: "it cannot be edited without a change to the rest of it".into() }),
+    }
+}
+
+/// The value at `path`. Objects that are missing on the way, and at its end, are created.
+fn create<'v>(file: &'v mut Value, path: &[&str]) -> Option<&'v mut Value> {
+    path.iter().try_fold(file, |node, key| {
+        Some(node.as_object_mut()?.entry(*key).or_insert_with(|| Value::Object(Map::new())))
+    })
+}
+
+fn remove_member(file: &mut Value, path: &[&str]) -> Option<()> {
+    let (key, parents) = path.split_last()?;
+    let parent = parents.iter().try_fold(file, |node, key| node.get_mut(key))?;
+    parent.as_object_mut()?.remove(*key).map(|_| ())
 }
 
 /// A file as text and as a tree. Positions are those of the text without its byte order mark.
@@ -193,6 +235,11 @@ impl<'a> File<'a> {
             return Err(Malformed { line: 1, reason: "it cannot be written back as it is".into() });
         }
         Ok(Self { text, byte_order_mark, tree })
+    }
+
+    /// What a program reads in the file: an empty object if there is nothing in it.
+    fn value(&self) -> Value {
+        self.tree.to_serde_value().unwrap_or_else(|| Value::Object(Map::new()))
     }
 
     /// The file's object. None for a file with nothing in it.
@@ -306,7 +353,8 @@ impl<'a> File<'a> {
             None => (before.iter().map(length).sum(), None),
         };
         let rest_of_line = self.text[end..].split('\n').next().unwrap_or_default();
-        let alone = rest_of_line.trim().is_empty() && self.text[end..].contains('\n');
+        let comment_before_comma = !self.text[own.end..end].trim_end_matches(',').trim().is_empty();
+        let alone = rest_of_line.trim().is_empty() && self.text[end..].contains('\n') && !comment_before_comma;
         let space_after = rest_of_line.len() - rest_of_line.trim_start().len();
         let item = match newline {
             // The whole line is removed.
@@ -356,234 +404,4 @@ fn start(node: &CstNode) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const PATH: &[&str] = &["mcpServers", "talking-stick"];
-    const VALUE: &str = r#"{ "command": "tt", "args": ["mcp"] }"#;
-
-    fn without_comments(text: &str) -> Value {
-        // Good enough for the texts below, none of which has these marks in a string.
-        let lines: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or(line).trim_end()).collect();
-        let text = lines.join("\n").replace("/* c */", "");
-        let mut plain = text.clone();
-        for gap in ["", " ", "\n", "\n  ", "\n    "] {
-            plain = plain
-                .replace(&format!(",{gap}}}"), &format!("{gap}}}"))
-                .replace(&format!(",{gap}]"), &format!("{gap}]"));
-        }
-        serde_json::from_str(&plain).unwrap_or_else(|e| panic!("{e}: {text}"))
-    }
-
-    #[test]
-    fn everything_else_stays_where_it_was() {
-        for text in [
-            "{}",
-            "{ }\n",
-            "{\n}\n",
-            "{\"a\":1}",
-            "{\n  \"a\": 1\n}\n",
-            "{\n\t\"a\": 1, // why\n\t\"b\": [1, 2,],\n}\n",
-            "{\n  \"a\": 1 // last\n}",
-            "{ /* c */ }",
-            "// top\n{\n  \"mcpServers\": {},\n  \"z\": null\n}\n",
-            "{\n  \"mcpServers\": {\n    \"other\": { \"command\": \"x\" }\n  }\n}\n",
-            "{\"mcpServers\": {\"other\": {}}, \"b\": -1.5e3}",
-            "{\n  \"mcpServers\": {\n    \"other\": {}, // keep\n  },\n}\n",
-        ] {
-            let with = set(text, PATH, VALUE).unwrap();
-            assert!(with.contains(VALUE), "{with}");
-            assert_eq!(get(&with, PATH).unwrap(), serde_json::from_str(VALUE).unwrap(), "{with}");
-            let mut expected = without_comments(text);
-            expected["mcpServers"]["talking-stick"] = serde_json::from_str(VALUE).unwrap();
-            assert_eq!(without_comments(&with), expected, "{with}");
-            // What was there is still there, in its order.
-            let mut rest = with.chars();
-            assert!(text.chars().filter(|c| !c.is_whitespace()).all(|c| rest.any(|w| w == c)), "{with}");
-            assert_eq!(set(&with, PATH, VALUE).unwrap(), with, "a second time changes nothing");
-            let without = unset(&with, PATH, 1).unwrap();
-            let mut emptied = without_comments(text);
-            if emptied.get("mcpServers").is_none() {
-                emptied["mcpServers"] = json!({});
-            }
-            assert_eq!(without_comments(&without), emptied, "{without}");
-            let section = has(text, PATH[0]);
-            let without = unset(&with, PATH, section.into()).unwrap();
-            assert_eq!(without_comments(&without), without_comments(text), "{without}");
-            // An empty object that was on one line has been opened; every other file is as it was, to the byte.
-            if !["{}", "{ }\n"].contains(&text) && !text.contains("\"mcpServers\": {},") {
-                assert_eq!(without, text);
-            }
-        }
-    }
-
-    #[test]
-    fn comments_and_blank_lines_beside_an_entry_stay() {
-        for (text, without) in [
-            (
-                "{\n\n  \"a\": 1,\n\n  // ours?\n  \"OURS\": 1 // yes\n\n}\n",
-                "{\n\n  \"a\": 1\n\n  // ours?\n  // yes\n\n}\n",
-            ),
-            (
-                "{ \"a\": 1, /* b */ \"OURS\": 1 /* c */, /* d */ \"e\": 2 }",
-                "{ \"a\": 1, /* b */ /* c */ /* d */ \"e\": 2 }",
-            ),
-            ("{ // a\n  \"OURS\": 1, \"b\": 2 }", "{ // a\n  \"b\": 2 }"),
-            ("{\n  \"a\": 1, // why\n  \"OURS\": 1,\n}", "{\n  \"a\": 1, // why\n}"),
-            ("{\n  \"a\": 1, // why\n  \"OURS\": 1}", "{\n  \"a\": 1 // why\n  }"),
-            ("\u{feff}{\"OURS\": 1}", "\u{feff}{}"),
-        ] {
-            assert_eq!(unset(text, &["OURS"], 0).unwrap(), without);
-        }
-        let blank = "{\n\n  \"a\": 1\n\n}\n";
-        assert_eq!(unset(&set(blank, &["x"], "1").unwrap(), &["x"], 0).unwrap(), blank);
-    }
-
-    #[test]
-    fn an_empty_file_is_filled_as_people_write_it() {
-        for (mark, text) in [("", ""), ("", " \n"), ("\u{feff}", "\u{feff}")] {
-            let with = set(text, PATH, VALUE).unwrap();
-            assert_eq!(with, format!("{mark}{{\n  \"mcpServers\": {{\n    \"talking-stick\": {VALUE}\n  }}\n}}\n"));
-            let with = append(text, &["hooks", "Stop"], "1").unwrap();
-            assert_eq!(with, format!("{mark}{{\n  \"hooks\": {{\n    \"Stop\": [\n      1\n    ]\n  }}\n}}\n"));
-        }
-    }
-
-    const HOOKS: &[&str] = &["hooks", "Stop"];
-
-    #[test]
-    fn an_element_is_added_to_an_array_and_only_ours_is_removed() {
-        let (ours, element) = (json!({ "run": "tt" }), r#"{ "run": "tt" }"#);
-        for text in [
-            "{\n}\n",
-            "{\"a\":1}",
-            "{\n  \"hooks\": { \"Start\": [] }\n}\n",
-            "{\n  \"hooks\": {\n    \"Stop\": [\n      { \"run\": \"x\" } // theirs\n    ]\n  }\n}\n",
-            "{\r\n\t\"hooks\": {\r\n\t\t\"Stop\": [\r\n\t\t\t1,\r\n\t\t\t[2],\r\n\t\t],\r\n\t},\r\n}\r\n",
-            "{\"hooks\": {\"Stop\": [\"x\", null]}, \"z\": 1}",
-            "{\n  \"hooks\": {\n    \"Stop\": [\n      // none yet\n    ]\n  }\n}\n",
-        ] {
-            let with = append(text, HOOKS, element).unwrap();
-            let mut expected = get(text, HOOKS).unwrap().unwrap_or_else(|| json!([]));
-            expected.as_array_mut().unwrap().push(ours.clone());
-            assert_eq!(get(&with, HOOKS).unwrap(), Some(expected), "{with}");
-            let keep = if get(text, HOOKS).unwrap().is_some() { 2 } else { has(text, "hooks").into() };
-            assert_eq!(remove_elements(&with, HOOKS, keep, |value| *value == ours).unwrap(), text, "{with}");
-            assert_eq!(remove_elements(&with, HOOKS, 0, |_| false).unwrap(), with);
-            let twice = append(&with, HOOKS, element).unwrap();
-            assert_eq!(remove_elements(&twice, HOOKS, keep, |value| *value == ours).unwrap(), text, "{twice}");
-        }
-        let mixed = r#"{"hooks": {"Stop": [{ "run": "tt" }, 1, { "run": "tt" }, { "run": "tt", "mine": 1 }]}}"#;
-        let rest = remove_elements(mixed, HOOKS, 0, |value| *value == ours).unwrap();
-        assert_eq!(rest, r#"{"hooks": {"Stop": [ 1, { "run": "tt", "mine": 1 }]}}"#);
-    }
-
-    #[test]
-    fn a_value_of_another_kind_than_expected_is_refused() {
-        for other in ["null", "true", "1", "\"x\"", "[]", "[{}]"] {
-            let whole = format!("\n{other}");
-            let section = format!("{{\n\"mcpServers\": {other}}}");
-            for (text, place) in [(&whole, "the whole file"), (&section, "\"mcpServers\"")] {
-                for error in [
-                    set(text, PATH, VALUE).unwrap_err(),
-                    get(text, PATH).unwrap_err(),
-                    unset(text, PATH, 0).unwrap_err(),
-                ] {
-                    assert_eq!(error.line, 2, "{text}");
-                    assert!(error.reason.contains("an object was expected") && error.reason.contains(place), "{error}");
-                }
-            }
-        }
-        for other in ["null", "1", "\"x\"", "{}"] {
-            let text = format!("{{\"hooks\": {{\"Stop\": {other}}}}}");
-            for error in
-                [append(&text, HOOKS, "1").unwrap_err(), remove_elements(&text, HOOKS, 0, |_| true).unwrap_err()]
-            {
-                assert!(error.reason.contains("an array was expected as the value of \"Stop\""), "{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn lines_end_as_they_do_in_the_file() {
-        for text in ["{\r\n  \"a\": 1\r\n}\r\n", "{\r\n}", "{\r\n\t\"mcpServers\": {\r\n\t}\r\n}\r\n"] {
-            let with = set(text, PATH, VALUE).unwrap();
-            assert_eq!(with.matches('\n').count(), with.matches("\r\n").count(), "{with:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_not_touched() {
-        for bad in [
-            "{",
-            "[]",
-            "{\"a\"}",
-            "{\"a\": }",
-            "{\"a\": 1 \"b\": 2}",
-            "{} x",
-            "{\"a\": tru}",
-            "{\"a\": \"x}",
-            "{/* }",
-            "nonsense",
-            "{\"mcpServers\": []}",
-            "{\"mcpServers\": 1}",
-            "{\"a\": 1, \"a\": 2}",
-            "{\"a\":: 1}",
-            "{,}",
-        ] {
-            assert!(set(bad, PATH, VALUE).is_err(), "{bad}");
-        }
-        assert_eq!(set("{\n\n \"a\" 1}", PATH, VALUE).unwrap_err().line, 3);
-    }
-
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i32>().prop_map(Value::from),
-            "[ -~é漢\n\"\\\\]{0,8}".prop_map(Value::from)
-        ];
-        leaf.prop_recursive(3, 20, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::vec(("[a-z]{1,4}", inner), 0..4).prop_map(|m| Value::Object(m.into_iter().collect())),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn any_file_takes_the_entry_and_gives_it_back(
-            fields in prop::collection::vec(("[a-z]{1,4}", value()), 0..4),
-            servers in prop::option::of(prop::collection::vec(("[a-z]{1,4}", value()), 0..3)),
-            pretty in any::<bool>(),
-        ) {
-            let mut file: serde_json::Map<String, Value> = fields.into_iter().collect();
-            if let Some(servers) = servers {
-                file.insert("mcpServers".into(), Value::Object(servers.into_iter().collect()));
-            }
-            let before = Value::Object(file);
-            let text = if pretty { serde_json::to_string_pretty(&before) } else { serde_json::to_string(&before) }.unwrap();
-            let with = set(&text, PATH, VALUE).unwrap();
-            let mut expected = before.clone();
-            expected["mcpServers"]["talking-stick"] = serde_json::from_str(VALUE).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Value>(&with).unwrap(), expected);
-            prop_assert_eq!(serde_json::from_str::<Value>(&unset(&with, PATH, has(&text, PATH[0]).into()).unwrap()).unwrap(), before.clone());
-            let without = unset(&with, PATH, 1).unwrap();
-            let mut emptied = before;
-            if emptied.get("mcpServers").is_none() { emptied["mcpServers"] = json!({}); }
-            prop_assert_eq!(serde_json::from_str::<Value>(&without).unwrap(), emptied);
-        }
-
-        #[test]
-        fn no_text_makes_it_panic(text in "[{}\\[\\]\",:/*\\\\ \na-z0-9é]{0,40}") {
-            let _ = set(&text, PATH, VALUE);
-            let _ = unset(&text, PATH, 0);
-            let _ = append(&text, HOOKS, VALUE);
-            let _ = remove_elements(&text, HOOKS, 0, |_| true);
-        }
-    }
-}
+mod tests;
