@@ -64,7 +64,7 @@ pub(crate) async fn release_to_turn(effort: Effort) -> Fallible<Row> {
         waiter.tell("release")?;
         held = rpc.call(WaitForTurn { room_id: room.clone(), max_wait_ms: Some(10_000), ..Default::default() }).await?;
     }
-    let row = Row::times("turn", "release to your_turn in another process", &told, Target::MostTimes(3.0));
+    let row = Row::times("turn", "release to your_turn in another process", &told, Target::MostTimes(2.0));
     Ok(row.against("commit + echo p50", commit.p50() + echoes.p50()))
 }
 

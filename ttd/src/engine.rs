@@ -503,8 +503,7 @@ fn unreadable(e: &serde_json::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use tt_proto::hello::{FoundBy, Identity};
-    use tt_rules::{MAX_TAKE, Recipients, TakeAccess};
+    use tt_rules::{MAX_TAKE, Recipients, TakeAccess, testing};
     use tt_store::sqlite::SqliteStore;
 
     use super::*;
@@ -522,16 +521,7 @@ mod tests {
     }
 
     fn context(name: &str, connection: u64) -> CommandContext {
-        let identity = Identity {
-            agent_id: AgentId::trusted(name),
-            display_name: name.into(),
-            harness: None,
-            session_id: None,
-            found_by: FoundBy::Env,
-            anchor: None,
-            user: "u".into(),
-        };
-        CommandContext { caller: Caller { identity, connection: ConnectionId(connection) }, idempotency_key: None }
+        CommandContext { caller: testing::caller(name, connection), idempotency_key: None }
     }
 
     /// A room with the members `a` and `b`, and a message from one to the other.

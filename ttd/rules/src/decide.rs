@@ -298,31 +298,16 @@ fn new_anchors<'a>(before: &'a Room, after: &'a Room) -> impl Iterator<Item = An
 
 #[cfg(test)]
 mod tests {
-    use tt_proto::hello::{FoundBy, Identity};
-
     use super::*;
-    use crate::command::{ConnectionId, OpenDelivery};
-    use crate::testing::{id, now, room};
-
-    fn caller(name: &str) -> Caller {
-        let identity = Identity {
-            agent_id: id(name),
-            display_name: name.into(),
-            harness: None,
-            session_id: None,
-            found_by: FoundBy::Env,
-            anchor: None,
-            user: "u".into(),
-        };
-        Caller { identity, connection: ConnectionId(1) }
-    }
+    use crate::command::OpenDelivery;
+    use crate::testing::{caller, id, now, room};
 
     fn take(room: &Room, open: &[i64], access: TakeAccess) -> Result<Vec<i64>, ErrorCode> {
         let delivery =
             |seq: &i64| OpenDelivery { event_seq: *seq, recipient: id("a"), expires_at: None, held_by: None };
         let rows = Rows { deliveries: open.iter().map(delivery).collect(), ..Rows::default() };
         let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
-        let decision = decide(room, &rows, &Request::new(Some(caller("a")), command), now(0)).map_err(|e| e.code)?;
+        let decision = decide(room, &rows, &Request::new(Some(caller("a", 1)), command), now(0)).map_err(|e| e.code)?;
         match decision.reply {
             Reply::Taken { event_seqs, .. } => Ok(event_seqs),
             other => panic!("{other:?}"),
@@ -345,7 +330,7 @@ mod tests {
         room.member_mut(&id("a")).unwrap().status = tt_proto::room::MemberStatus::Gone;
         let joined = |access| {
             let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
-            let request = Request::new(Some(caller("a")), command);
+            let request = Request::new(Some(caller("a", 1)), command);
             decide(&room, &Rows::default(), &request, now(0)).unwrap().room.events.len()
         };
         assert_eq!((joined(TakeAccess::Arriving), joined(TakeAccess::Staying)), (1, 0));

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tt_proto::hello::{FoundBy, Identity};
 use tt_proto::policy::Policy;
 use tt_proto::room::{Liveness, MemberStatus};
 use tt_proto::{AgentId, WallTime};
 
+use crate::command::{Caller, ConnectionId};
 #[cfg(test)]
 use crate::room::Moment;
 use crate::room::{Member, Room, Waiting};
@@ -52,4 +54,18 @@ pub fn room(agents: &[&str]) -> Room {
     };
     let members = agents.iter().enumerate().map(member).map(Arc::new).collect();
     Room { members, ..Room::new("room".into(), Path::new("/w"), Policy::default()) }
+}
+
+/// A caller without a process, on one of its connections.
+pub fn caller(name: &str, connection: u64) -> Caller {
+    let identity = Identity {
+        agent_id: id(name),
+        display_name: name.into(),
+        harness: None,
+        session_id: None,
+        found_by: FoundBy::Env,
+        anchor: None,
+        user: "u".into(),
+    };
+    Caller { identity, connection: ConnectionId(connection) }
 }
