@@ -4,7 +4,7 @@
 //! decision, and commits. A unit may be run more than once before it is committed (another program changed the database,
 //! or a neighbour in the same transaction failed), and only its last run counts. Queries go through a [`Reader`].
 //!
-//! [`Store`] is what an engine must offer; [`sqlite`] is the one there is. The suite in [`conformance`] is what any of them
+//! [`Store`] is what an engine must offer; [`sqlite`] is the one there is. The suite in `conformance` is what any of them
 //! must pass. No rule is decided here.
 
 #[cfg(any(test, feature = "conformance"))]
