@@ -180,7 +180,6 @@ impl WriterThread {
     /// Runs units in one transaction. If that fails, each is run again in a transaction of its own, so that one that cannot
     /// be saved does not fail its neighbours.
     fn run_batch(&mut self, mut units: Vec<Box<dyn UnitOfWork>>) {
-        self.look_for_changes();
         let failure = match self.attempt(&mut units) {
             Ok(outcomes) => return self.finish(units.into_iter().zip(outcomes)),
             Err(Interruption::Failed(e)) if units.len() > 1 => e,
@@ -219,6 +218,16 @@ impl WriterThread {
 
     /// Runs units and commits what they wrote. On an error nothing was kept.
     fn attempt(&mut self, units: &mut [Box<dyn UnitOfWork>]) -> Result<Vec<Outcome>, Interruption> {
+        // A unit with a key keeps its answer, so it writes: then the lock comes first, and every read is in its transaction.
+        // Without one, what is kept in memory must not be out of date either.
+        if units.iter().any(|unit| unit.key().is_some()) {
+            match self.begin() {
+                Ok(()) | Err(Interruption::Changed) => {}
+                Err(e) => return Err(e),
+            }
+        } else {
+            self.look_for_changes();
+        }
         let ran: Result<Vec<Outcome>, Interruption> = units.iter_mut().map(|unit| self.run(unit.as_mut())).collect();
         let committed = ran.and_then(|outcomes| {
             if self.in_transaction {
