@@ -212,20 +212,26 @@ impl Member {
 
     /// Waits until the log of any room says that a member has left, and returns the room, in which it is gone.
     pub async fn until_gone_from(&self, room: &RoomId, agent: &str) -> RoomState {
-        let left = Some(OneOrMany::One(EventType::MemberLeft.as_str().to_owned()));
-        let wait = self.rpc().call(WaitForEvents {
-            room_id: room.clone(),
-            after_event_seq: Some(0),
-            event_type: left,
-            from_agent_id: Some(AgentId::parse(agent).unwrap()),
-            target_agent_id: Some("any".to_owned()),
-            ..Default::default()
-        });
-        assert!(!wait.await.unwrap().events.is_empty(), "{agent} is still there");
-        let state = self.rpc().call(GetRoomState { room_id: room.clone() }).await.unwrap();
-        let member = state.members.iter().find(|member| member.agent_id.as_str() == agent);
-        assert!(member.is_some_and(|member| member.status == MemberStatus::Gone), "{state:?}");
-        state
+        let mut cursor = 0;
+        loop {
+            let left = self.rpc().call(WaitForEvents {
+                room_id: room.clone(),
+                after_event_seq: Some(cursor),
+                event_type: Some(OneOrMany::One(EventType::MemberLeft.as_str().to_owned())),
+                from_agent_id: Some(AgentId::parse(agent).unwrap()),
+                target_agent_id: Some("any".to_owned()),
+                ..Default::default()
+            });
+            let left = left.await.unwrap();
+            assert!(!left.events.is_empty(), "{agent} is still there");
+            cursor = left.cursor_event_seq;
+            // It may have left before and come back since.
+            let state = self.rpc().call(GetRoomState { room_id: room.clone() }).await.unwrap();
+            let member = state.members.iter().find(|member| member.agent_id.as_str() == agent);
+            if member.is_some_and(|member| member.status == MemberStatus::Gone) {
+                return state;
+            }
+        }
     }
 
     /// Looks at the room until it is as it should be.
