@@ -610,12 +610,8 @@ fn two_surfaces_that_race_never_show_the_same_message() {
                         let taken: Vec<i64> =
                             surface.take(0).await.events.iter().map(|event| event.event_seq).collect();
                         shown.lock().unwrap().extend(taken.iter().copied());
-                        let confirm = |room_id| ConfirmMessages {
-                            room_id,
-                            surface: "recv".into(),
-                            event_seqs: taken.clone(),
-                            ..Default::default()
-                        };
+                        let confirm =
+                            |room_id| ConfirmMessages { room_id, surface: "recv".into(), event_seqs: taken.clone() };
                         let confirmed = surface.call(confirm).await.confirmed;
                         assert_eq!(confirmed, taken.len(), "somebody else had shown one of {taken:?} before");
                         if last_round && taken.is_empty() {

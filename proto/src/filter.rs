@@ -13,6 +13,15 @@ pub enum OneOrMany {
     Many(Vec<String>),
 }
 
+impl OneOrMany {
+    pub fn names(&self) -> &[String] {
+        match self {
+            OneOrMany::One(name) => std::slice::from_ref(name),
+            OneOrMany::Many(names) => names,
+        }
+    }
+}
+
 /// The filters of the wire, all optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventFilter {

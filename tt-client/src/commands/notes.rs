@@ -70,7 +70,13 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
                 include_resolved: Some(all),
                 limit,
             };
-            let (notes, names) = (session.client.call(&list)?, session.names()?);
+            let (mut notes, names) = (session.client.call(&list)?, session.names()?);
+            while let Some(last) = notes.notes.last().filter(|_| notes.more && limit.is_none()) {
+                let page = ListNotes { after_note_id: Some(last.note_id.clone()), ..list.clone() };
+                let page = session.client.call(&page)?;
+                notes.notes.extend(page.notes);
+                notes.more = page.more;
+            }
             Ok(session.output.answer(&notes, |notes, style| text(notes, &names, style))?)
         }
         Args::Resolve { id, path } => {

@@ -77,7 +77,7 @@ tools! {
         "Become a member of a workspace's room. Call once before working in a repository that other agents or people share; \
          gives the room_id that the other tools take."
         => { "room_id": { "type": "string" }, "agent_id": { "type": "string" }, "members": { "type": "array" } };
-    Read ListRooms(context_path)
+    Read ListRooms(context_path, after_path = "the last canonical_path, where the answer has more", limit)
         "All rooms, or the one a path belongs to. Use to see whether a workspace is shared before joining.";
     Read GetRoomState(room_id)
         "Who holds the stick, who waits, the handoffs, whether a takeover is possible. Use to look without waiting.";

@@ -115,7 +115,8 @@ impl Daemon {
         let Acquired::Held(lock) = lock::acquire(&options.paths, passed.len() > 0)? else { return Ok(None) };
         let database = options.paths.database();
         let boot_id = Kernel::new().boot_id().to_owned();
-        options.clock.set_offsets(SqliteStore::clock_offsets(&database, &boot_id, options.clock.offsets())?);
+        let (offsets, now) = (options.clock.offsets(), options.clock.now().lease);
+        options.clock.set_offsets(SqliteStore::clock_offsets(&database, &boot_id, offsets, now)?);
         let store = SqliteStore::open(&database, Arc::new(options.clock.clone()), options.policy.clone())?;
         let socket = match Socket::activated(passed)? {
             Some(socket) => {

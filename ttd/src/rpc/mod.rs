@@ -25,8 +25,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tower::Service;
 use tt_proto::hello::Program;
-use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, WallTime};
+use tt_proto::paths::short_hash;
+use tt_proto::requests::Method;
+use tt_proto::{AgentId, Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, RoomId, WallTime};
 use tt_rules::Caller;
+use tt_store::RequestKey;
 
 use crate::engine::{CommandContext, Engine};
 use crate::identity;
@@ -120,16 +123,29 @@ impl Shared {
     }
 
     /// The context of a command. Making a call is a sign of life.
-    fn context(&self, call: &Call, idempotency_key: Option<String>) -> Result<CommandContext, Error> {
-        let context = CommandContext { idempotency_key, ..self.silent_context(call)? };
+    fn context(&self, call: &Call) -> Result<CommandContext, Error> {
+        let context = self.silent_context(call)?;
         self.engine.seen(context.agent_id());
         Ok(context)
+    }
+
+    /// The context of a command that a request with an idempotency key gives. `room_id` is the room it is about, however the
+    /// request calls it.
+    fn keyed_context<M: Method>(
+        &self,
+        call: &Call,
+        request: &M,
+        room_id: Option<&RoomId>,
+    ) -> Result<CommandContext, Error> {
+        let context = self.context(call)?;
+        let key = request_key(context.agent_id(), request, room_id)?;
+        Ok(CommandContext { key, ..context })
     }
 
     /// The context of a command in the middle of a call.
     fn silent_context(&self, call: &Call) -> Result<CommandContext, Error> {
         let caller = Caller { identity: call.identity()?.clone(), connection: call.connection.id() };
-        Ok(CommandContext { caller, idempotency_key: None })
+        Ok(CommandContext { caller, key: None })
     }
 
     /// A filesystem lookup about a path the caller named, once there is room for it. Run it on a blocking thread.
@@ -163,6 +179,20 @@ impl Shared {
         events::register_all(&mut module)?;
         Ok(module.into())
     }
+}
+
+/// The key of a request, if it has one. A request that is sent again in another notation has the same hash.
+fn request_key<M: Method>(agent: &AgentId, request: &M, room_id: Option<&RoomId>) -> Result<Option<RequestKey>, Error> {
+    let unreadable = |e: serde_json::Error| Error::new(ErrorCode::InvalidInput, format!("a parameter is no JSON: {e}"));
+    let mut body = serde_json::to_value(request).map_err(unreadable)?;
+    let Some(fields) = body.as_object_mut() else { return Ok(None) };
+    let Some(serde_json::Value::String(key)) = fields.remove("idempotency_key") else { return Ok(None) };
+    if let Some(room_id) = room_id {
+        fields.insert("room_id".into(), room_id.as_str().into());
+    }
+    body.sort_all_objects();
+    let hash = short_hash([M::NAME.as_bytes(), body.to_string().as_bytes()]);
+    RequestKey::new(agent, key, hash).map(Some)
 }
 
 /// Runs a function on a blocking thread.
@@ -263,6 +293,28 @@ mod tests {
 
     use super::*;
     use crate::liveness::Watch;
+
+    #[test]
+    fn a_request_is_recognised_in_any_notation_and_no_other_is() {
+        use tt_proto::requests::{AddNote, LeaveRoom, ReleaseStick};
+        let key = |request: &AddNote| request_key(&AgentId::trusted("a"), request, Some(&"r".into())).unwrap().unwrap();
+        let note: AddNote = serde_json::from_str(r#"{"room_id":"r","body":"b","idempotency_key":"k"}"#).unwrap();
+        let here = r#"{"idempotency_key":"k", "body":"\u0062", "turn_id":null, "room_id":"here"}"#;
+        assert_eq!(key(&note), key(&serde_json::from_str(here).unwrap()));
+        assert_ne!(key(&note), key(&AddNote { body: "c".into(), ..note.clone() }));
+        let leave = LeaveRoom { room_id: "r".into(), idempotency_key: Some("k".into()) };
+        let other = request_key(&AgentId::trusted("a"), &leave, Some(&"r".into())).unwrap().unwrap();
+        assert_ne!(key(&note).request_hash, other.request_hash);
+        let release = |handoff: &str| {
+            let handoff = tt_proto::handoff::RawJson::parse(handoff.into()).unwrap();
+            let request = ReleaseStick { handoff, idempotency_key: Some("k".into()), ..Default::default() };
+            request_key(&AgentId::trusted("a"), &request, None).unwrap().unwrap().request_hash
+        };
+        assert_eq!(release(r#"{"a":1,"b":2}"#), release(r#"{ "b": 2, "a": 1 }"#));
+        assert_ne!(release(r#"{"a":1}"#), release(r#"{"a":2}"#));
+        let without = AddNote { idempotency_key: None, ..note };
+        assert_eq!(request_key(&AgentId::trusted("a"), &without, None).unwrap(), None);
+    }
 
     #[tokio::test]
     async fn the_methods_of_the_table_are_registered_and_no_others() {

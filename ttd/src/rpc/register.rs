@@ -57,9 +57,16 @@ fn clash(e: &jsonrpsee::core::RegisterMethodError) -> Error {
     Error::new(ErrorCode::InvalidInput, format!("two methods share a name: {e}"))
 }
 
+/// Reads the parameters of a request and checks that no text in them is too long.
+fn parse<R: Request>(params: &Params<'_>) -> Result<R, ErrorObjectOwned> {
+    let request: R = read(params)?;
+    request.check_sizes()?;
+    Ok(request)
+}
+
 /// Reads the parameters of a request, by name or by position. Absent and null parameters mean `{}`; unknown names and surplus
 /// positions are ignored.
-fn parse<R: Request>(params: &Params<'_>) -> Result<R, ErrorObjectOwned> {
+fn read<R: Request>(params: &Params<'_>) -> Result<R, ErrorObjectOwned> {
     let text = params.as_str().unwrap_or("null").trim();
     if R::FIELDS.is_empty() || text == "null" {
         return Params::new(Some("{}")).parse();
@@ -80,7 +87,7 @@ mod tests {
     use super::*;
 
     fn read<R: Request>(params: Option<&str>) -> Result<R, i32> {
-        parse(&Params::new(params)).map_err(|e| e.code())
+        super::parse(&Params::new(params)).map_err(|e| e.code())
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl WaitUpdates {
         let (inbox, cursor) = (self.inbox.clone(), shared.membership_cursor(&self.inbox));
         let listeners = shared.engine.listeners().clone();
         let read = shared.engine.read(move |reader| {
-            let open = reader.inbox(&inbox.0, &inbox.1)?;
+            // One more than connections hold is one that none of them does.
+            let open = reader.inbox(&inbox.0, &inbox.1, listeners.held_count(&inbox) + 1)?;
             if open.iter().any(|seq| listeners.holder(&inbox, *seq).is_none()) {
                 return Ok(true);
             }

@@ -18,7 +18,6 @@ use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::message::DeliveryHint;
 use tt_proto::policy::Policy;
-use tt_proto::requests::Skipped;
 use tt_proto::room::Liveness;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use tt_rules::{
@@ -332,7 +331,7 @@ impl World {
             user: "user".into(),
         };
         let caller = Caller { identity, connection: self.connection(number, surface) };
-        CommandContext { caller, idempotency_key: None }
+        CommandContext { caller, key: None }
     }
 
     pub(crate) fn seen(&mut self, number: usize) {
@@ -497,15 +496,8 @@ impl World {
         self.run_on(number, surface, Command::TakeMessages { from: None, max_replay, limit, access })
     }
 
-    pub(crate) fn confirm(
-        &mut self,
-        number: usize,
-        surface: usize,
-        event_seqs: Vec<i64>,
-        skipped: Option<Skipped>,
-    ) -> Came {
-        let command = Command::ConfirmMessages { surface: Surface::Recv, event_seqs, skipped, from: None };
-        self.run_on(number, surface, command)
+    pub(crate) fn confirm(&mut self, number: usize, surface: usize, event_seqs: Vec<i64>) -> Came {
+        self.run_on(number, surface, Command::ConfirmMessages { surface: Surface::Recv, event_seqs })
     }
 
     pub(crate) fn give_back(&mut self, number: usize, surface: usize, event_seqs: Vec<i64>) -> Came {
