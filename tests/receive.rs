@@ -286,6 +286,29 @@ fn what_another_surface_holds_is_not_skipped_over() {
 }
 
 #[test]
+fn more_than_one_confirmation_can_list_is_skipped_in_several_steps() {
+    let home = home!();
+    let first = told(&home, 1, 1)[0];
+    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
+    let copies = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10100)
+         INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json)
+         SELECT 'copy-' || i, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json
+         FROM n, room_events WHERE event_seq = {first};
+         INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id)
+         SELECT e.event_seq, d.recipient_agent_id, d.room_id, d.from_agent_id FROM room_events e, deliveries d
+         WHERE e.event_id LIKE 'copy-%' AND d.event_seq = {first};"
+    );
+    database.execute_batch(&copies).unwrap();
+    let shown = tt(&home, "reader", &["msg", "recv", "--max-replay", "5"]);
+    let lines: Vec<Value> = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let skipped: Vec<&Value> = lines.iter().map(|line| &line["skipped"]).take(3).collect();
+    assert_eq!((skipped, lines.len()), (vec![&json!(10_000), &json!(96), &Value::Null], 7));
+    assert_eq!(seq(&lines[6]), first + 10_100);
+    assert_eq!(received(&home, &[]), [0_i64; 0], "and all of it is confirmed");
+}
+
+#[test]
 fn nothing_to_replay_at_all_skips_everything_and_goes_on() {
     let home = home!();
     let seqs = told(&home, 2, 1);

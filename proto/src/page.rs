@@ -13,7 +13,7 @@ pub const MAX_TEXT_BYTES: usize = 4096;
 /// The longest id of a request, in bytes.
 pub const MAX_ID_BYTES: usize = 256;
 
-/// The most members of a room, or recipients of a message, that one answer lists.
+/// The most members of a room that one answer lists.
 pub const MAX_MEMBERS: usize = 500;
 
 /// A page ends once its items come to this much. One item more still fits an answer.

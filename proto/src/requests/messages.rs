@@ -30,7 +30,7 @@ methods! {
         room_id: RoomId,
         surface: String,
         from_agent_id: Option<AgentId>,
-        /// With more than this many waiting, the older ones are skipped.
+        /// With more than this many waiting, the older ones are skipped. Past 10,000, none are.
         max_replay: Option<usize>,
         /// Past this many, the newer ones stay in the inbox.
         limit: Option<usize>,

@@ -84,7 +84,7 @@ impl Receipt {
     pub(crate) fn confirm(&mut self, client: &mut HttpClient) -> Result<(), Error> {
         for mut request in self.confirm_requests() {
             let mut answer = client.call(&request);
-            if leave_out_held(&mut request, answer.as_ref().err()) {
+            if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
                 answer = client.call(&request);
             }
             self.after_confirming(&request, answer.map(|_| ()))?;
@@ -97,7 +97,7 @@ impl Receipt {
         let mut result = Ok(());
         for mut request in self.confirm_requests() {
             let mut answer = client.call(request.clone()).await;
-            if leave_out_held(&mut request, answer.as_ref().err()) {
+            if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
                 answer = client.call(request.clone()).await;
             }
             // The other rooms are confirmed all the same.
@@ -124,7 +124,11 @@ impl Receipt {
     /// Returns to the inbox what will not be shown. A message that cannot be returned goes back with the connection.
     pub(crate) async fn return_unshown(&mut self, client: &mut Client) {
         for (room_id, event_seqs) in by_room(&std::mem::take(&mut self.unshown)) {
-            let _ = client.call(ReturnMessages { room_id, event_seqs }).await;
+            let mut request = ReturnMessages { room_id, event_seqs };
+            let answer = client.call(request.clone()).await;
+            if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
+                let _ = client.call(request).await;
+            }
         }
     }
 
@@ -139,17 +143,17 @@ impl Receipt {
     }
 }
 
-/// After a refusal because another connection holds some of the messages, leaves those out. Returns whether the rest is to be
-/// confirmed now.
-fn leave_out_held(request: &mut ConfirmMessages, refusal: Option<&Error>) -> bool {
+/// After a refusal because another connection holds some of the messages, leaves those out. Returns whether the call is to be
+/// made again with the rest.
+fn leave_out_held(event_seqs: &mut Vec<i64>, refusal: Option<&Error>) -> bool {
     let Some(refusal) = refusal.filter(|error| error.code == ErrorCode::MessageHeld) else { return false };
     let held: BTreeSet<i64> = match refusal.details.get("event_seqs").and_then(|seqs| seqs.as_array()) {
         Some(seqs) => seqs.iter().filter_map(serde_json::Value::as_i64).collect(),
         None => return false,
     };
-    let before = request.event_seqs.len();
-    request.event_seqs.retain(|event_seq| !held.contains(event_seq));
-    !request.event_seqs.is_empty() && request.event_seqs.len() < before
+    let before = event_seqs.len();
+    event_seqs.retain(|event_seq| !held.contains(event_seq));
+    !event_seqs.is_empty() && event_seqs.len() < before
 }
 
 fn key(event: &Event) -> MessageKey {
@@ -222,13 +226,13 @@ mod tests {
         (1..=3).for_each(|seq| receipt.mark_shown(&event("a", seq, EventType::MessageSent)));
         let refusal = Error::new(ErrorCode::MessageHeld, "no").detail("event_seqs", vec![2]);
         let mut request = receipt.confirm_requests().remove(0);
-        assert!(!leave_out_held(&mut request, Some(&Error::new(ErrorCode::StorageUnavailable, "no"))));
-        assert!(leave_out_held(&mut request, Some(&refusal)));
+        assert!(!leave_out_held(&mut request.event_seqs, Some(&Error::new(ErrorCode::StorageUnavailable, "no"))));
+        assert!(leave_out_held(&mut request.event_seqs, Some(&refusal)));
         assert_eq!(request.event_seqs, [1, 3]);
         receipt.after_confirming(&request, Ok(())).unwrap();
         let mut rest = receipt.confirm_requests().remove(0);
         assert_eq!(rest.event_seqs, [2]);
-        assert!(!leave_out_held(&mut rest, Some(&refusal)), "nothing is left to confirm now");
+        assert!(!leave_out_held(&mut rest.event_seqs, Some(&refusal)), "nothing is left to confirm now");
         assert!(receipt.after_confirming(&rest, Err(refusal)).is_ok(), "and nothing failed");
         assert!(receipt.contains(&event("a", 2, EventType::MessageSent)), "if it comes again, it was shown already");
     }

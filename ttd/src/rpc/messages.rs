@@ -8,10 +8,9 @@ use serde::{Deserialize, Serialize};
 use tt_proto::delivery::{DeliveryState, Recipient, Surface};
 use tt_proto::event::EventType;
 use tt_proto::message::DeliveryHint;
-use tt_proto::page::MAX_MEMBERS;
 use tt_proto::requests::{
-    ConfirmMessages, Confirmed, InboxRooms, ListInbox, ReturnMessages, Returned, SendMessage, Sent, Skipped,
-    TakeMessages, Taken,
+    ConfirmMessages, Confirmed, InboxRooms, ListInbox, MAX_LISTED, ReturnMessages, Returned, SendMessage, Sent,
+    Skipped, TakeMessages, Taken,
 };
 use tt_proto::{AgentId, Error, ErrorCode, EventId, RoomId};
 use tt_rules::{Command, MAX_TAKE, Recipients, Reply, TakeAccess, names};
@@ -20,6 +19,9 @@ use super::register::{Module, register};
 use super::{Call, Shared, stopping, stopping_error};
 use crate::engine::{HeldMessages, Outcome};
 use crate::listeners::Inbox;
+
+/// The most recipients that the answer to a message lists. It is kept under the key of the request.
+const MAX_RECIPIENTS: usize = 50;
 
 /// The most rooms that `list_inbox` lists.
 const MAX_INBOX_ROOMS: usize = 1000;
@@ -64,8 +66,8 @@ async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: Send
             event_seq: event.map_or(0, |event| event.event_seq),
             event_id: event.map_or_else(EventId::fresh, |event| event.event_id.clone()),
             created_at: event.map_or(outcome.now.wall, |event| event.created_at),
-            recipients: recipients.iter().take(MAX_MEMBERS).map(recipient).collect(),
-            more: recipients.len().saturating_sub(MAX_MEMBERS),
+            recipients: recipients.iter().take(MAX_RECIPIENTS).map(recipient).collect(),
+            more: recipients.len().saturating_sub(MAX_RECIPIENTS),
         }
     };
     shared.engine.run(&room_id, context, command, answer).await
@@ -84,6 +86,8 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
     let surface = Surface::parse(&surface)?;
     let mut stop = shared.stop.subscribe();
     let listener = shared.engine.listeners().listen(&inbox, surface);
+    // A reader that wants very many gets them all, and their number need not be known.
+    let max_replay = max_replay.filter(|max| *max <= MAX_LISTED);
     let mut options =
         TakeOptions { from: from_agent_id, max_replay, limit: limit.unwrap_or(MAX_TAKE), access: TakeAccess::Arriving };
     let started = tokio::time::Instant::now();

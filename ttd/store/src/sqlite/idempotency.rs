@@ -45,8 +45,45 @@ pub(super) fn keep(connection: &Connection, key: &RequestKey, answer: &str, now:
 }
 
 pub(super) fn forget(connection: &Connection, before: LeaseTime) -> Result<(), Error> {
-    connection
-        .execute("DELETE FROM idempotency_keys WHERE kept_at < ?1", [before.as_millis()])
-        .map(|_| ())
-        .map_err(query_failed)
+    connection.execute(FORGET, [before.as_millis()]).map(|_| ()).map_err(query_failed)
+}
+
+const FORGET: &str = "DELETE FROM idempotency_keys WHERE kept_at < ?1";
+
+#[cfg(test)]
+mod tests {
+    use tt_proto::AgentId;
+
+    use super::*;
+
+    fn database() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::migrations::apply_all(&connection).unwrap();
+        connection
+    }
+
+    #[test]
+    fn old_answers_are_found_by_an_index() {
+        let connection = database();
+        let plan = format!("EXPLAIN QUERY PLAN {FORGET}");
+        let plan: String = connection.query_row(&plan, [0], |row| row.get("detail")).unwrap();
+        assert!(plan.contains("idempotency_keys_kept_idx"), "{plan}");
+    }
+
+    #[test]
+    fn an_answer_that_an_earlier_version_kept_fits_any_request() {
+        let connection = database();
+        let old =
+            "INSERT INTO idempotency_keys (idempotency_key, agent_id, answer_json, kept_at) VALUES ('k', 'a', '1', 0)";
+        connection.execute_batch(old).unwrap();
+        let key = |key: &str, hash: &str| RequestKey::new(&AgentId::trusted("a"), key.into(), hash.into()).unwrap();
+        assert_eq!(find(&connection, &key("k", "any")).unwrap(), Some(Ok("1".into())));
+        keep(&connection, &key("l", "one"), "2", LeaseTime::from_millis(5)).unwrap();
+        assert_eq!(find(&connection, &key("l", "one")).unwrap(), Some(Ok("2".into())));
+        let refused = find(&connection, &key("l", "other")).unwrap().unwrap().unwrap_err();
+        assert_eq!(refused.code, ErrorCode::InvalidInput);
+        forget(&connection, LeaseTime::from_millis(5)).unwrap();
+        assert_eq!(find(&connection, &key("k", "any")).unwrap(), None);
+        assert!(find(&connection, &key("l", "one")).unwrap().is_some());
+    }
 }
