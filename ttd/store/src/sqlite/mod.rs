@@ -281,6 +281,7 @@ mod tests {
         let after: Vec<_> = OLD_ROWS.iter().map(|sql| rows(&connection, sql)).collect();
         assert_eq!(before, after);
         assert_eq!(rows(&connection, "SELECT DISTINCT payload_json FROM room_events"), ["Null"]);
+        assert!(space::is_given_back(&connection).unwrap(), "from now on deleted rooms give their space back");
         assert!(open(&file).is_ok(), "and opens again");
     }
 
