@@ -57,6 +57,7 @@ codes! {
     StorageUnavailable = "storage_unavailable", "check the data directory: its disk, its permissions, and `tt daemon logs`";
     SchemaTooNew = "schema_too_new", "a newer talking-stick wrote this database; install that version or a newer one";
     ProtocolMismatch = "protocol_mismatch", "install the same version of tt and ttd, then run `tt daemon restart`";
+    Overloaded = "overloaded", "end followers that nobody needs (`tt events --follow`, `tt msg recv --follow`), then try again";
     DaemonUnreachable = "daemon_unreachable", "run `tt daemon status`, then `tt daemon restart`";
 }
 

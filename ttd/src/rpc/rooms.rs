@@ -65,7 +65,8 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         }
     };
     let joined = shared.engine.join(context, workspace, force_new.unwrap_or(false), display_name, answer).await?;
-    shared.start_membership_cursor((joined.room_id.clone(), joined.agent_id.clone()), joined.cursor_event_seq);
+    let inbox = (joined.room_id.clone(), joined.agent_id.clone());
+    shared.engine.membership_cursors().start(inbox, joined.cursor_event_seq);
     Ok(joined)
 }
 
@@ -105,6 +106,7 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
     let ListRooms { context_path } = request;
     let call = Call::of(&extensions)?;
     shared.engine.seen(&call.identity()?.agent_id);
+    let _room = call.answer_room().await;
     let rooms = match context_path {
         Some(path) => {
             let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
@@ -130,6 +132,7 @@ async fn get_room_state(
     shared.engine.seen(&viewer);
     let clock = shared.engine.clock().clone();
     let view = move |room: &Room, reader: &dyn Reader| views::room_state(room, &viewer, reader, clock.now());
+    let _room = call.answer_room().await;
     shared.engine.look(&room_id, view).await
 }
 

@@ -15,7 +15,7 @@ const COLUMNS: &str = "event_seq, event_id, room_id, turn_id, event_type, from_a
 
 /// A page ends early once its handoffs and payloads come to this much. The longest of them is as long as a request may be,
 /// so that the answer always fits.
-const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+const MAX_PAGE_BYTES: usize = 256 * 1024;
 
 /// Appends one event and gives it its number.
 pub(super) fn append(
@@ -274,6 +274,6 @@ mod tests {
             cursor = last.event_seq;
             pages.push(page.len());
         }
-        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&8)));
+        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&1)));
     }
 }
