@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use tt_proto::hello::{Identity, Signals};
 use tt_proto::{Error, ErrorCode, RoomId};
 use tt_rules::ConnectionId;
 
-use super::debt::{AnswerRoom, Debt, LargeRequests, SMALL_REQUEST_BYTES, Total};
+use super::debt::{AnswerRoom, Debt, Frames, LargeRequests, SMALL_REQUEST_BYTES, Total};
 use crate::lifecycle::idle::{Activity, Busy};
 use crate::listeners::Listeners;
 
@@ -39,8 +39,10 @@ const MAX_CALLS_IN_ALL: usize = 2048;
 /// The most subscriptions in all.
 pub const MAX_SUBSCRIPTIONS_IN_ALL: usize = 1024;
 
-/// The memory of a connection over which more than this went is given back to the system when it ends.
+/// Memory is given back to the system when connections have ended over which more than this went, each counted with what the
+/// connection itself takes.
 const LARGE_TRAFFIC_BYTES: usize = 1024 * 1024;
+const CONNECTION_BYTES: usize = 32 * 1024;
 
 /// One client's connection. Every request that arrives on it carries it in its extensions.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ pub struct Connection {
     incoming: Mutex<Incoming>,
     /// Bytes read and written.
     traffic: AtomicUsize,
+    /// Whether it has become a WebSocket.
+    upgraded: AtomicBool,
     /// True once the stream is closed.
     closed: watch::Sender<bool>,
     /// The client does not read its responses.
@@ -240,9 +244,16 @@ impl Connection {
         begun
     }
 
-    fn note_read(&self, bytes: usize) {
+    /// Counts what was read. `large`: a large request begins in it.
+    fn note_read(&self, bytes: usize, large: bool) {
         self.traffic.fetch_add(bytes, Ordering::Relaxed);
-        self.incoming.lock().unwrap_or_else(PoisonError::into_inner).bytes += bytes;
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner).bytes +=
+            if large { bytes.max(SMALL_REQUEST_BYTES) } else { bytes };
+    }
+
+    /// The connection is a WebSocket from here on. A client that did not wait for the answer is not one.
+    pub fn upgrade(&self) {
+        self.upgraded.store(true, Ordering::Release);
     }
 
     /// A call has begun with what was read. Returns whether its request is a large one.
@@ -324,8 +335,10 @@ struct Inner {
     calls: AtomicUsize,
     subscriptions: AtomicUsize,
     total: Total,
-    large_requests: LargeRequests,
-    /// Notified when a connection with much traffic has ended.
+    large_requests: Arc<LargeRequests>,
+    /// What went over connections that ended since memory was last given back.
+    ended_traffic: AtomicUsize,
+    /// Notified when that is much.
     large_traffic_ended: Notify,
 }
 
@@ -340,7 +353,8 @@ impl Connections {
             calls: AtomicUsize::new(0),
             subscriptions: AtomicUsize::new(0),
             total: Total::default(),
-            large_requests: LargeRequests::default(),
+            large_requests: Arc::default(),
+            ended_traffic: AtomicUsize::new(0),
             large_traffic_ended: Notify::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -351,7 +365,7 @@ impl Connections {
         &self.inner.total
     }
 
-    /// Resolves when a connection with much traffic has ended.
+    /// Resolves when connections with much traffic have ended.
     pub async fn large_traffic_ended(&self) {
         self.inner.large_traffic_ended.notified().await;
     }
@@ -398,6 +412,7 @@ impl Connections {
             debt: Debt::default(),
             incoming: Mutex::default(),
             traffic: AtomicUsize::new(0),
+            upgraded: AtomicBool::new(false),
             listeners,
             closed: watch::Sender::new(false),
             stuck: AtomicBool::new(false),
@@ -410,8 +425,13 @@ impl Connections {
         }
         open.insert(connection.id, connection.clone());
         drop(open);
-        let tracked =
-            TrackedStream { entry: Entry { connections: self.clone(), connection: connection.clone() }, stream };
+        let tracked = TrackedStream {
+            entry: Entry { connections: self.clone(), connection: connection.clone() },
+            stream,
+            frames: Frames::default(),
+            last_bytes: [0; 4],
+            held: Vec::new(),
+        };
         Some((tracked, connection))
     }
 
@@ -455,6 +475,30 @@ fn close_least(open: &mut HashMap<u64, Arc<Connection>>) -> bool {
 pub struct TrackedStream {
     entry: Entry,
     stream: UnixStream,
+    frames: Frames,
+    /// The end of what was read before it became a WebSocket.
+    last_bytes: [u8; 4],
+    /// What was read and may not be handed on yet: the head of a large request.
+    held: Vec<u8>,
+}
+
+impl TrackedStream {
+    /// Looks at what was read. Returns whether a large request begins in it.
+    fn scan(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        if self.entry.connection.upgraded.load(Ordering::Acquire) {
+            // Bytes that came with the request for the upgrade would be unknown here.
+            return if &self.last_bytes == b"\r\n\r\n" {
+                Ok(self.frames.scan(bytes))
+            } else {
+                Err(ErrorKind::InvalidData.into())
+            };
+        }
+        for byte in bytes.iter().skip(bytes.len().saturating_sub(4)) {
+            self.last_bytes.rotate_left(1);
+            self.last_bytes[3] = *byte;
+        }
+        Ok(false)
+    }
 }
 
 #[derive(Debug)]
@@ -470,7 +514,9 @@ impl Drop for Entry {
         connection.debt.end(&inner.total);
         inner.large_requests.end(connection.id);
         connection.closed.send_replace(true);
-        if connection.traffic.load(Ordering::Relaxed) > LARGE_TRAFFIC_BYTES {
+        let traffic = connection.traffic.load(Ordering::Relaxed) + CONNECTION_BYTES;
+        if inner.ended_traffic.fetch_add(traffic, Ordering::Relaxed) + traffic > LARGE_TRAFFIC_BYTES {
+            inner.ended_traffic.store(0, Ordering::Relaxed);
             inner.large_traffic_ended.notify_one();
         }
     }
@@ -479,10 +525,23 @@ impl Drop for Entry {
 impl AsyncRead for TrackedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         std::task::ready!(self.entry.connection.poll_readable(cx));
+        if !self.held.is_empty() {
+            let fits = self.held.len().min(buf.remaining());
+            buf.put_slice(&self.held[..fits]);
+            self.held.drain(..fits);
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.entry.connection.note_read(buf.filled().len() - before);
-        read
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let read = &buf.filled()[before..];
+        let large = self.scan(read)?;
+        self.entry.connection.note_read(read.len(), large);
+        if large && self.entry.connection.poll_incoming(cx).is_pending() {
+            self.held = read.to_vec();
+            buf.set_filled(before);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -24,7 +24,7 @@ const MAX_OWED: usize = 256 * 1024;
 const MAX_OWED_BY_STREAMS: usize = 64 * 1024;
 
 /// The most that all connections together owe, with what is set aside.
-const MAX_OWED_IN_ALL: usize = 16 * 1024 * 1024;
+const MAX_OWED_IN_ALL: usize = 8 * 1024 * 1024;
 
 /// How long to wait for a connection that was closed to pay before another one is.
 const CLOSE_DELAY: Duration = Duration::from_millis(50);
@@ -195,12 +195,14 @@ pub(super) struct LargeRequests(Mutex<Large>);
 struct Large {
     since: HashMap<u64, Instant>,
     waiting: Vec<Waker>,
+    /// Somebody will look whether they take too long.
+    timer: bool,
 }
 
 impl LargeRequests {
     /// Waits until a connection may read a large request; it has one at most. If others have been at it for too long, the
     /// oldest is returned, to be closed.
-    pub(super) fn poll_begin(&self, id: u64, cx: &Context<'_>) -> (Poll<()>, Option<u64>) {
+    pub(super) fn poll_begin(self: &Arc<Self>, id: u64, cx: &Context<'_>) -> (Poll<()>, Option<u64>) {
         let mut large = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if large.since.len() < MAX_LARGE_REQUESTS && !large.since.contains_key(&id) {
             large.since.insert(id, Instant::now());
@@ -209,12 +211,15 @@ impl LargeRequests {
         large.waiting.push(cx.waker().clone());
         let oldest = large.since.iter().min_by_key(|(_, since)| **since);
         let oldest = oldest.filter(|(_, since)| since.elapsed() >= LARGE_REQUEST_TIMEOUT).map(|(id, _)| *id);
-        // Nobody else looks whether they take too long.
-        let waker = cx.waker().clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(LARGE_REQUEST_TIMEOUT).await;
-            waker.wake();
-        });
+        if !std::mem::replace(&mut large.timer, true) {
+            let this = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(LARGE_REQUEST_TIMEOUT).await;
+                let mut large = this.0.lock().unwrap_or_else(PoisonError::into_inner);
+                large.timer = false;
+                large.waiting.drain(..).for_each(Waker::wake);
+            });
+        }
         (Poll::Pending, oldest)
     }
 
@@ -223,6 +228,90 @@ impl LargeRequests {
         let mut large = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if large.since.remove(&id).is_some() {
             large.waiting.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+/// Follows the frames of a WebSocket, to know of a large one before its reader does: that sets aside memory for all of a frame as
+/// soon as it has seen its head.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    head: [u8; 14],
+    have: usize,
+    /// What is still to come of the payload.
+    payload: u64,
+}
+
+impl Frames {
+    /// Takes the next bytes of the stream. Returns whether a large frame begins in them.
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> bool {
+        let (mut rest, mut large) = (bytes, false);
+        while !rest.is_empty() {
+            if self.payload > 0 {
+                let taken = usize::try_from(self.payload).unwrap_or(usize::MAX).min(rest.len());
+                self.payload -= taken as u64;
+                rest = &rest[taken..];
+                continue;
+            }
+            self.head[self.have] = rest[0];
+            self.have += 1;
+            rest = &rest[1..];
+            if let Some(payload) = self.payload_length() {
+                (self.payload, self.have) = (payload, 0);
+                large |= payload > SMALL_REQUEST_BYTES as u64;
+            }
+        }
+        large
+    }
+
+    /// The length of the payload, once the whole head is there.
+    fn payload_length(&self) -> Option<u64> {
+        let head = &self.head[..self.have];
+        let second = *head.get(1)?;
+        let (short, mask) = (second & 0x7f, if second & 0x80 > 0 { 4 } else { 0 });
+        let extended = match short {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        if head.len() < 2 + extended + mask {
+            return None;
+        }
+        match extended {
+            0 => Some(u64::from(short)),
+            _ => Some(head[2..2 + extended].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(length: usize) -> Vec<u8> {
+        let mut frame = vec![0x81];
+        match length {
+            0..=125 => frame.push(0x80 | length as u8),
+            126..=0xffff => frame.extend([&[0xfe], (length as u16).to_be_bytes().as_slice()].concat()),
+            _ => frame.extend([&[0xff], (length as u64).to_be_bytes().as_slice()].concat()),
+        }
+        frame.extend([0; 4]);
+        frame.extend(vec![0xff; length]);
+        frame
+    }
+
+    #[test]
+    fn a_large_frame_is_seen_with_its_head_however_the_stream_is_cut() {
+        let lengths = [0, 1, 125, 126, SMALL_REQUEST_BYTES, SMALL_REQUEST_BYTES + 1, 70_000, 5];
+        let stream: Vec<u8> = lengths.iter().flat_map(|length| frame(*length)).collect();
+        for cut in [1, 2, 7, 1000, stream.len()] {
+            let mut frames = Frames::default();
+            let mut seen = 0;
+            for piece in stream.chunks(cut) {
+                seen += usize::from(frames.scan(piece));
+            }
+            assert_eq!(seen, if cut == stream.len() { 1 } else { 2 }, "{cut}");
+            assert_eq!((frames.have, frames.payload), (0, 0));
         }
     }
 }

@@ -235,6 +235,9 @@ fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &St
     let rpc = jsonrpsee::server::Server::builder().set_config(limits()).to_service_builder();
     let mut service = rpc.build(methods.clone(), stop.clone());
     let service = tower::service_fn(move |mut request: HttpRequest<hyper::body::Incoming>| {
+        if request.headers().contains_key("upgrade") {
+            connection.upgrade();
+        }
         request.extensions_mut().insert(connection.clone());
         service.call(request)
     });
