@@ -139,7 +139,7 @@ pub struct AnswerRoom(Arc<Connection>);
 impl AnswerRoom {
     /// Waits until a connection may make a large answer.
     pub(super) async fn wait_for(connection: &Arc<Connection>) -> Self {
-        let (debt, total) = (&connection.debt, &connection.all.total());
+        let (debt, total) = (&connection.debt, connection.all.total());
         loop {
             let paid = debt.paid.notified();
             tokio::pin!(paid);
@@ -155,7 +155,7 @@ impl AnswerRoom {
 
 impl Drop for AnswerRoom {
     fn drop(&mut self) {
-        self.0.debt.give_back(&self.0.all.total());
+        self.0.debt.give_back(self.0.all.total());
     }
 }
 
@@ -174,7 +174,7 @@ pub(super) async fn wait_to_stream(connection: &Connection) {
 
 /// Waits until all connections together owe little enough. Those whose clients do not read are closed, the largest debt first.
 async fn make_room(connection: &Connection) {
-    let total = &connection.all.total();
+    let total = connection.all.total();
     loop {
         let paid = total.paid.notified();
         tokio::pin!(paid);
