@@ -711,5 +711,5 @@ fn the_kit_cleans_up_after_itself() {
     drop(home);
     assert!(!dir.exists());
     let gone = ttd::liveness::Processes::get(&ttd::liveness::Kernel::new(), pid);
-    assert!(gone.is_none_or(|process| process.name != "ttd"), "a daemon was left behind");
+    assert!(gone.ok().is_none_or(|process| process.name != "ttd"), "a daemon was left behind");
 }

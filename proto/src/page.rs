@@ -17,7 +17,7 @@ pub const MAX_ID_BYTES: usize = 256;
 pub const MAX_MEMBERS: usize = 500;
 
 /// A page ends once its items come to this much. One item more still fits an answer.
-const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+const MAX_PAGE_BYTES: usize = 256 * 1024;
 
 /// What an item needs for the names of its fields, its numbers and its times.
 const FRAME_BYTES: usize = 512;

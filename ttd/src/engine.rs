@@ -25,6 +25,7 @@ use tt_store::{Loaded, Location, Reader, RequestKey, Store, UnitOfWork};
 use crate::clock::Clock;
 use crate::feed::Feed;
 use crate::listeners::Listeners;
+use crate::membership_cursors::MembershipCursors;
 use crate::presence::{Presence, STORE_INTERVAL};
 use crate::timers::Timers;
 use crate::waiters::Waiters;
@@ -53,6 +54,7 @@ struct Inner {
     presence: Presence,
     timers: Timers,
     listeners: Listeners,
+    membership_cursors: MembershipCursors,
     feed: Feed,
 }
 
@@ -95,6 +97,7 @@ impl Engine {
             presence: Presence::default(),
             timers: Timers::default(),
             listeners: Listeners::default(),
+            membership_cursors: MembershipCursors::default(),
             feed: Feed::default(),
         }))
     }
@@ -125,6 +128,10 @@ impl Engine {
 
     pub fn listeners(&self) -> &Listeners {
         &self.0.listeners
+    }
+
+    pub fn membership_cursors(&self) -> &MembershipCursors {
+        &self.0.membership_cursors
     }
 
     pub fn feed(&self) -> &Feed {
@@ -316,6 +323,11 @@ impl Engine {
             inner.timers.set(TimerKey::Delivery(room_id.clone(), event_seq), Some(due));
         }
         inner.feed.publish(room_id, &committed.events, committed.deleted);
+        if committed.deleted {
+            inner.presence.forget_room(room_id);
+            inner.membership_cursors.forget_room(room_id);
+            inner.timers.set(TimerKey::Room(room_id.clone()), None);
+        }
     }
 }
 

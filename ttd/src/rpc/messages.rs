@@ -155,6 +155,7 @@ pub(super) async fn take(
             _ => TakenSeqs { skipped: Vec::new(), event_seqs: Vec::new(), more: 0, wait_max },
         }
     };
+    let _room = call.answer_room().await;
     let (TakenSeqs { skipped, event_seqs, more, wait_max }, held) =
         shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
     let events = match shared.engine.feed().recent_messages(&event_seqs) {

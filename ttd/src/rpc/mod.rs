@@ -3,6 +3,7 @@
 
 mod connections;
 mod daemon;
+mod debt;
 mod events;
 mod messages;
 mod notes;
@@ -11,18 +12,19 @@ mod rooms;
 mod turns;
 mod wait_updates;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Session, TrackedStream};
+pub use connections::{
+    Call, Connection, Connections, MAX_CONNECTIONS, MAX_SUBSCRIPTIONS_IN_ALL, Session, TrackedStream,
+};
 use jsonrpsee::RpcModule;
 use jsonrpsee::server::{
     BatchRequestConfig, HttpRequest, Methods, ServerConfig, StopHandle, serve_with_graceful_shutdown, stop_channel,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::Service;
 use tt_proto::hello::Program;
 use tt_proto::paths::short_hash;
@@ -34,14 +36,15 @@ use tt_store::RequestKey;
 use crate::engine::{CommandContext, Engine};
 use crate::identity;
 use crate::lifecycle::Options;
+use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::idle::Activity;
-use crate::listeners::Inbox;
+use crate::liveness::Looks;
 use crate::workspace::{self, Directory};
 
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
 
-/// Outgoing messages buffered for one connection. A task that has one more waits.
+/// Outgoing messages buffered for one connection. A task that has one more waits. Their bytes are limited as well; see `debt.rs`.
 const MAX_BUFFERED_MESSAGES: u32 = 64;
 
 /// Calls in one request: a greeting, and the call the client was started for.
@@ -50,8 +53,8 @@ const MAX_BATCH: u32 = 2;
 /// How long calls in progress may take to finish once the daemon was told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Filesystem lookups in progress at once. They share their threads with the queries, which must not wait for a mount that
-/// hangs.
+/// Lookups of files and processes in progress at once. They share their threads with the queries, which must not wait for a
+/// mount or a process that hangs.
 const MAX_LOOKUPS: usize = 4;
 
 /// How long a lookup waits for others to end. Shorter than the deadline of a client.
@@ -75,17 +78,20 @@ pub struct Shared {
     pub started_at: WallTime,
     /// True once the daemon is to stop.
     pub stop: watch::Sender<bool>,
-    /// Up to which event each member's waits have reported who joined and left.
-    membership_cursors: Mutex<HashMap<Inbox, i64>>,
-    /// The newest event when this daemon started. No wait has reported what came after it.
-    newest_at_start: i64,
     lookups: Arc<Semaphore>,
     /// The command lines of processes above callers.
     memory: identity::Memory,
+    looks: Looks,
 }
 
 impl Shared {
-    pub fn new(options: Options, engine: Engine, stop: watch::Sender<bool>, newest_at_start: i64) -> Self {
+    pub fn new(
+        options: Options,
+        looks: Looks,
+        descriptors: Descriptors,
+        engine: Engine,
+        stop: watch::Sender<bool>,
+    ) -> Self {
         let uid = nix::unistd::getuid();
         let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
@@ -94,32 +100,15 @@ impl Shared {
             options,
             engine,
             activity: Activity::new(),
-            connections: Connections::default(),
+            connections: Connections::new(descriptors.connections),
             user,
             program: daemon::program(),
             started: Instant::now(),
             stop,
-            membership_cursors: Mutex::default(),
-            newest_at_start,
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
             memory: identity::Memory::default(),
+            looks,
         }
-    }
-
-    /// The event after which a member's next wait reports joins and leaves: that of its last wait, or else of its join; or
-    /// the start of this daemon, if an earlier one reported the rest.
-    fn membership_cursor(&self, inbox: &Inbox) -> i64 {
-        let cursors = self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        cursors.get(inbox).copied().unwrap_or(self.newest_at_start)
-    }
-
-    /// Lets a member's first wait report what comes after its join.
-    fn start_membership_cursor(&self, inbox: Inbox, joined_at: i64) {
-        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).entry(inbox).or_insert(joined_at);
-    }
-
-    fn set_membership_cursor(&self, inbox: Inbox, cursor: i64) {
-        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox, cursor);
     }
 
     /// The context of a command. Making a call is a sign of life.
@@ -156,15 +145,19 @@ impl Shared {
         look: impl FnOnce(Directory) -> T + Send + 'static,
     ) -> Result<impl FnOnce() -> Result<T, Error> + Send + 'static, Error> {
         let (asked, home) = (workspace::absolute(path, cwd)?, self.home.clone());
-        let stuck = || {
-            let message = format!("{} was not looked up: earlier filesystem lookups do not end", asked.display());
-            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
-        };
-        let permit = tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.clone().acquire_owned()).await;
-        let permit = permit.ok().and_then(Result::ok).ok_or_else(stuck)?;
+        let permit = self.lookup_permit(|| asked.display().to_string()).await?;
         Ok(move || {
             let _permit = permit;
             Directory::find(&asked, home.as_deref()).map(look)
+        })
+    }
+
+    /// Waits until there is room for a lookup that may block.
+    async fn lookup_permit(&self, what: impl FnOnce() -> String) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.clone().acquire_owned()).await;
+        permit.ok().and_then(Result::ok).ok_or_else(|| {
+            let message = format!("{} was not looked up: earlier lookups do not end", what());
+            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount or the process that hangs")
         })
     }
 
@@ -228,6 +221,9 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
             Ok((stream, _)) => accept(&shared, stream, &methods, &stop_handle),
             Err(e) => {
                 tracing::warn!("accept: {e}");
+                if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+                    shared.connections.close_one();
+                }
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
@@ -250,6 +246,10 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
 /// Serves a connection, unless it comes from a process of another user. The permissions of a directory can be changed; the
 /// credentials the kernel reports cannot.
 fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
+    // A client that is cut off before it was greeted tries again, and reaches the daemon of the files that are there now.
+    if shared.engine.store().check().is_err() {
+        return;
+    }
     let peer = match stream.peer_cred() {
         Ok(peer) => peer,
         Err(e) => return tracing::warn!("no peer credentials: {e}"),
@@ -258,11 +258,16 @@ fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &St
         return tracing::warn!(uid = peer.uid(), pid = peer.pid(), "refused a process of another user");
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let (stream, connection) =
-        shared.connections.admit(stream, pid, shared.activity.clone(), shared.engine.listeners().clone());
+    let admitted = shared.connections.admit(stream, pid, shared.activity.clone(), shared.engine.listeners().clone());
+    let Some((stream, connection)) = admitted else {
+        return tracing::warn!(pid, "refused a connection: all others are in use, and no process has several");
+    };
     let rpc = jsonrpsee::server::Server::builder().set_config(limits()).to_service_builder();
     let mut service = rpc.build(methods.clone(), stop.clone());
     let service = tower::service_fn(move |mut request: HttpRequest<hyper::body::Incoming>| {
+        if request.headers().contains_key("upgrade") {
+            connection.upgrade();
+        }
         request.extensions_mut().insert(connection.clone());
         service.call(request)
     });
@@ -323,9 +328,10 @@ mod tests {
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let file = dir.path().join("rooms.sqlite");
         let store = SqliteStore::open(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
-        let (processes, _) = Watch::new(options.processes.clone());
+        let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
+        let (processes, _) = Watch::new(looks.clone(), descriptors.watches);
         let engine = Engine::new(Arc::new(store), clock, Arc::new(processes), policy);
-        let shared = Arc::new(Shared::new(options, engine, watch::Sender::new(false), 0));
+        let shared = Arc::new(Shared::new(options, looks, descriptors, engine, watch::Sender::new(false)));
         let methods = shared.methods().unwrap();
         let registered: BTreeSet<&str> = methods.method_names().collect();
         let streams = STREAMS.iter().flat_map(|stream| [stream.subscribe, stream.unsubscribe]);

@@ -48,6 +48,7 @@ async fn list_notes(shared: Arc<Shared>, extensions: Extensions, request: ListNo
         include_resolved: include_resolved.unwrap_or(false),
         limit: limit.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE),
     };
+    let _room = call.answer_room().await;
     let page = shared.engine.look(&room_id, move |room, reader| reader.notes(&room.room_id, &page)).await?;
     Ok(NoteList { notes: page.items, more: page.more })
 }

@@ -60,7 +60,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         }
     };
     let mut joined = shared.engine.join(context, workspace, force_new.unwrap_or(false), display_name, answer).await?;
-    shared.start_membership_cursor((joined.room_id.clone(), me.clone()), joined.cursor_event_seq);
+    shared.engine.membership_cursors().start((joined.room_id.clone(), me.clone()), joined.cursor_event_seq);
     let found = match joined.found.take() {
         Some(found) => found,
         // A repeated join: what it did is known, and the room is shown as it is now.
@@ -168,6 +168,7 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
     let page = RoomPage { only: None, after_path, limit: limit.unwrap_or(MAX_ROOMS).min(MAX_ROOMS) };
     let call = Call::of(&extensions)?;
     shared.engine.seen(&call.identity()?.agent_id);
+    let _room = call.answer_room().await;
     let rooms = match context_path {
         Some(path) => {
             let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
@@ -194,6 +195,7 @@ async fn get_room_state(
     shared.engine.seen(&viewer);
     let clock = shared.engine.clock().clone();
     let view = move |room: &Room, reader: &dyn Reader| views::room_state(room, &viewer, reader, clock.now());
+    let _room = call.answer_room().await;
     shared.engine.look(&room_id, view).await
 }
 

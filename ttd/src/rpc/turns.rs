@@ -11,7 +11,7 @@ use tt_proto::requests::{
 };
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{Error, ErrorCode, LeaseId};
-use tt_rules::{Command, Reply, Waiting};
+use tt_rules::{Command, Reply, WaitEnd, Waiting};
 
 use super::register::{Module, register};
 use super::wait_updates::WaitUpdates;
@@ -44,7 +44,7 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let mut stop = shared.stop.subscribe();
     let mut updates = include_events.unwrap_or(false).then(|| WaitUpdates::listen(&shared, &room_id, &agent));
     // The place comes first: from then on the wait is ended here, also by its own command.
-    let is_alive = |pid| shared.options.processes.started_at(pid).is_some();
+    let is_alive = |pid| !shared.looks.is_gone(pid);
     let mut place = engine.waiters().enter(&room_id, &agent, waiting, call.connection.pid, is_alive)?;
     let wait_max = |outcome: &Outcome<'_>| outcome.room.policy.wait_max;
     let wait_max = engine.run(&room_id, context.clone(), Command::Wait { waiting }, wait_max).await?;
@@ -61,7 +61,10 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         () = tokio::time::sleep(patience) => None,
     };
     drop(place);
-    engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    // Of a room that was deleted nothing is kept.
+    if !matches!(end, Some(WaitEnd::Closed { .. })) {
+        engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    }
     let mut answer = match end {
         Some(end) => views::wait(Some(end), 0, engine.clock().now()),
         // A turn may have been granted just as the time ran out: the last word is the engine's.

@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
@@ -46,6 +46,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The room at the first of these paths that has one, if that is known without waiting.
     fn known_room_at(&self, paths: &mut dyn Iterator<Item = &Path>) -> Option<RoomId>;
+
+    /// Fails if what is written would be lost: the database was removed, replaced or renamed while it was open. Every answer of
+    /// this store is checked in the same way before it is given.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Tells when [`Store::check`] has failed for good.
+    fn lost(&self) -> watch::Receiver<Option<Error>>;
 
     /// Finishes what is queued and closes the database.
     fn close(&self);

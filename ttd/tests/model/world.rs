@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::runtime::Runtime;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{oneshot, watch};
 use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
 use tt_proto::filter::{Filter, Target};
@@ -29,7 +29,7 @@ use tt_store::{Loaded, Location, Maintenance, Reader, RequestKey, Store, UnitOfW
 use ttd::background;
 use ttd::clock::Clock;
 use ttd::engine::{CommandContext, Engine, MemberProcesses, Outcome};
-use ttd::feed::FeedItem;
+use ttd::feed::{FeedItem, Follower};
 use ttd::waiters::Place;
 
 use crate::reference::{NAMES, Times, Told, event};
@@ -62,7 +62,7 @@ pub(crate) struct World {
 struct Daemon {
     engine: Engine,
     store: Arc<CrashingStore>,
-    feed: Option<broadcast::Receiver<FeedItem>>,
+    feed: Option<Follower>,
 }
 
 /// The processes of the members, as numbers.
@@ -109,6 +109,14 @@ impl Store for CrashingStore {
 
     fn known_room_at(&self, paths: &mut dyn Iterator<Item = &std::path::Path>) -> Option<RoomId> {
         self.store.known_room_at(paths)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.store.check()
+    }
+
+    fn lost(&self) -> watch::Receiver<Option<Error>> {
+        self.store.lost()
     }
 
     fn close(&self) {
@@ -413,9 +421,10 @@ impl World {
             assert_ne!(e.code, ErrorCode::StorageUnavailable, "{e}");
             return Came { refused: Some(e.code.as_str()), ..came };
         }
-        while let Some(Ok(item)) = daemon.feed.as_mut().map(broadcast::Receiver::try_recv) {
+        while let Some(Ok(item)) = daemon.feed.as_mut().map(Follower::try_recv) {
             match item {
                 FeedItem::Event(event) => came.events.push(shown(&event)),
+                FeedItem::Stored { event_seq } => panic!("event {event_seq} is too long for a history"),
                 FeedItem::Deleted => came.deleted = true,
             }
         }

@@ -271,6 +271,6 @@ mod tests {
             cursor = last.event_seq;
             pages.push(page.len());
         }
-        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&8)));
+        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&1)));
     }
 }

@@ -3,6 +3,7 @@
 mod checkpoint;
 mod deliveries;
 mod events;
+mod files;
 mod idempotency;
 mod migrations;
 mod notes;
@@ -19,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tt_proto::policy::Policy;
 use tt_proto::{Error, ErrorCode, RoomId};
 use tt_rules::LeaseTime;
 
 use crate::{Clock, Maintenance, Reader, Store, UnitOfWork};
+use files::Files;
 use readers::Readers;
 use room_paths::RoomPaths;
 use writer::Writer;
@@ -42,6 +44,7 @@ pub struct SqliteStore {
     readers: Readers,
     paths: Arc<RoomPaths>,
     policy: Policy,
+    files: Arc<Files>,
 }
 
 /// How far the clocks of this boot are from the machine's own, in milliseconds.
@@ -55,15 +58,26 @@ impl SqliteStore {
     /// Opens the database, brings it to the schema of this version, and starts the writer. `policy` is what rooms without
     /// overrides go by.
     pub fn open(file: &Path, clock: Arc<dyn Clock>, policy: Policy) -> Result<Self, Error> {
-        Self::open_with(file, clock, policy, "FULL")
+        Self::open_beside(file, &[], clock, policy)
+    }
+
+    /// Opens the database and looks after other files that must stay as they are for as long as it is open.
+    pub fn open_beside(file: &Path, others: &[&Path], clock: Arc<dyn Clock>, policy: Policy) -> Result<Self, Error> {
+        Self::open_with(file, others, clock, policy, "FULL")
     }
 
     /// Opens a database whose commits survive the end of the process, but not a power cut. For simulations.
     pub fn open_volatile(file: &Path, clock: Arc<dyn Clock>, policy: Policy) -> Result<Self, Error> {
-        Self::open_with(file, clock, policy, "OFF")
+        Self::open_with(file, &[], clock, policy, "OFF")
     }
 
-    fn open_with(file: &Path, clock: Arc<dyn Clock>, policy: Policy, synchronous: &str) -> Result<Self, Error> {
+    fn open_with(
+        file: &Path,
+        others: &[&Path],
+        clock: Arc<dyn Clock>,
+        policy: Policy,
+        synchronous: &str,
+    ) -> Result<Self, Error> {
         prepare(file)?;
         let connection = Connection::open(file).map_err(cannot_use(file))?;
         connection.set_prepared_statement_cache_capacity(128);
@@ -79,8 +93,12 @@ impl SqliteStore {
             .map_err(cannot_use(file))?;
         let readers = Readers::open(file)?;
         let paths = Arc::new(RoomPaths::default());
-        let writer = Writer::start(connection, clock, policy.clone(), paths.clone()).map_err(unavailable(file))?;
-        Ok(Self { writer, readers, paths, policy })
+        // From the first query on the log and its index exist, and they stay until the last connection is closed.
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(unavailable(file))?;
+        let files = Arc::new(Files::note(file, others).map_err(unavailable(file))?);
+        let writer = Writer::start(connection, clock, policy.clone(), paths.clone(), files.clone());
+        let writer = writer.map_err(unavailable(file))?;
+        Ok(Self { writer, readers, paths, policy, files })
     }
 
     /// Creates the database, or brings it to the schema of this version, without opening it.
@@ -137,7 +155,17 @@ impl Store for SqliteStore {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader + '_>, Error> {
-        Ok(Box::new(self.readers.get(self.policy.clone())?))
+        let reader = self.readers.get(self.policy.clone())?;
+        self.files.check()?;
+        Ok(Box::new(reader))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.files.check()
+    }
+
+    fn lost(&self) -> watch::Receiver<Option<Error>> {
+        self.files.lost()
     }
 
     fn known_room_at(&self, paths: &mut dyn Iterator<Item = &Path>) -> Option<RoomId> {

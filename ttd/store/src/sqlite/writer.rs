@@ -17,6 +17,7 @@ use tt_proto::policy::Policy;
 use tt_proto::{Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Decision, Needs, Room, Rows};
 
+use super::files::Files;
 use super::room_cache::RoomCache;
 use super::room_paths::RoomPaths;
 use super::{checkpoint, deliveries, events, idempotency, is_locked, notes, query_failed, rooms, space};
@@ -46,6 +47,7 @@ impl Writer {
         clock: Arc<dyn Clock>,
         policy: Policy,
         paths: Arc<RoomPaths>,
+        files: Arc<Files>,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = channel();
         checkpoint::take_over(&connection);
@@ -54,6 +56,7 @@ impl Writer {
             clock,
             policy,
             paths,
+            files,
             cache: RoomCache::default(),
             in_transaction: false,
             data_version: None,
@@ -115,6 +118,7 @@ struct WriterThread {
     clock: Arc<dyn Clock>,
     policy: Policy,
     paths: Arc<RoomPaths>,
+    files: Arc<Files>,
     cache: RoomCache,
     in_transaction: bool,
     /// Changes when another program writes to the database.
@@ -233,6 +237,8 @@ impl WriterThread {
             if self.in_transaction {
                 self.execute("COMMIT").map_err(Interruption::Unavailable)?;
             }
+            // Whatever is answered now must be in the database that the next daemon opens.
+            self.files.check().map_err(Interruption::Unavailable)?;
             Ok(outcomes)
         });
         if let Err(Interruption::Failed(e) | Interruption::Unavailable(e)) = &committed {
@@ -413,7 +419,8 @@ impl WriterThread {
             Maintenance::ForgetAnswers { before } => idempotency::forget(connection, *before)?,
             Maintenance::ReclaimSpace => {}
         }
-        begun.commit().map_err(query_failed)
+        begun.commit().map_err(query_failed)?;
+        self.files.check()
     }
 
     fn execute(&self, sql: &str) -> Result<(), Error> {
