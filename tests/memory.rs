@@ -74,15 +74,15 @@ fn call(method: &str, params: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
 }
 
-/// Messages that nearly fill a page, then handoffs of nearly a megabyte.
+/// Messages that nearly fill a page, then handoffs as long as they may be.
 async fn fill(home: &Home) -> (String, usize) {
     let mut a = Member::join(home, "a").await;
     for _ in 0..60 {
         a.say(None, &"x".repeat(4096)).await;
     }
-    for _ in 0..3 {
+    for _ in 0..12 {
         let turn = a.claim().await;
-        let handoff = json!({ "status": "s", "next_action": "n", "more": "x".repeat(1_000_000) }).to_string();
+        let handoff = json!({ "status": "s", "next_action": "n", "more": "x".repeat(65_000) }).to_string();
         let handoff = RawJson::parse(handoff).unwrap();
         let release = |room_id| ReleaseStick {
             room_id,
