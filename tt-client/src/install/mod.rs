@@ -290,7 +290,7 @@ impl<'a> Places<'a> {
 
     /// The file without our entry: the copy from before the install if only our entry differs from it, else the current file
     /// less our entry.
-    fn restored(
+    pub(crate) fn restored(
         &self,
         harness: &Harness,
         config: &Path,
@@ -317,7 +317,7 @@ impl<'a> Places<'a> {
         texts.into_iter().any(|text| self.is_set(harness, &text))
     }
 
-    fn is_set(&self, harness: &Harness, text: &str) -> bool {
+    pub(crate) fn is_set(&self, harness: &Harness, text: &str) -> bool {
         match harness.mcp.format {
             Format::Toml => toml::is_set(text, &harness.mcp, NAME).unwrap_or(false),
             Format::Json => json::get(text, &[harness.mcp.section, NAME]).is_ok_and(|entry| entry.is_some()),
@@ -336,7 +336,7 @@ impl<'a> Places<'a> {
         program.is_some_and(|program| is_equal(&entry, &entry::json(&harness.mcp, program)))
     }
 
-    fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
+    pub(crate) fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
         if harness.mcp.format == Format::Toml {
             return toml::set(text, &harness.mcp, NAME, &self.program).map_err(|what| malformed(path, &what));
         }

@@ -31,6 +31,11 @@ impl Style {
         }
     }
 
+    /// The style for a text without colours.
+    pub(crate) fn plain(width: Option<usize>) -> Self {
+        Self { color: false, width }
+    }
+
     /// The width that is left inside this indentation.
     pub fn width_within(&self, indentation: usize) -> Option<usize> {
         self.width.map(|width| width.saturating_sub(indentation).max(1))
