@@ -1,5 +1,4 @@
 //! The bounded run, which is part of every `cargo test`; and the machinery itself.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use tt_fuzz::run::{self, Plan};
 use tt_fuzz::targets::{self, TargetInfo};

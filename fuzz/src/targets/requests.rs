@@ -52,7 +52,7 @@ impl Target for Requests {
     fn check(&mut self, input: &[u8]) -> Result<Verdict, String> {
         let text = String::from_utf8_lossy(input);
         let (method, parameters) = text.split_once('\n').unwrap_or((&text, "null"));
-        if NOT_CALLED.contains(&method) || waits(parameters) {
+        if NOT_CALLED.contains(&method) || waits(method, parameters) {
             return Ok(Verdict::Refused);
         }
         if self.calls.is_multiple_of(CALLS_PER_DAEMON) {
@@ -73,13 +73,15 @@ impl Target for Requests {
     }
 }
 
-/// Whether a call may take longer than a moment.
-fn waits(parameters: &str) -> bool {
-    let wait = serde_json::from_str::<Value>(parameters).ok().and_then(|value| match &value {
-        Value::Array(list) => list.iter().filter_map(Value::as_u64).max(),
-        value => value.get("max_wait_ms")?.as_u64(),
-    });
-    wait.is_some_and(|wait| wait > 1)
+/// Whether a call may take longer than a moment: one of a method that waits, unless it says that it does not.
+fn waits(method: &str, parameters: &str) -> bool {
+    let can_wait = METHODS
+        .iter()
+        .any(|info| info.name == method.trim() && info.fields.iter().any(|field| field.name == "max_wait_ms"));
+    let says_not = serde_json::from_str::<Value>(parameters).is_ok_and(|value| value["max_wait_ms"] == 0)
+        && parameters.matches("wait_ms").count() == 1
+        && !parameters.contains("\\u");
+    can_wait && !says_not
 }
 
 impl Open {
