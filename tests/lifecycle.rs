@@ -99,7 +99,8 @@ fn a_directory_that_others_could_have_a_hand_in_is_refused_with_the_remedy() {
     }
     let foreign = home!();
     std::os::unix::fs::chown(foreign.make_data_dir(), Some(tt_tests::NOBODY), None).unwrap();
-    refused_by_both_ends(&foreign, "chown");
+    // It is not ours, so nothing about it is to be changed.
+    refused_by_both_ends(&foreign, "set TALKING_STICK_DATA_DIR to a directory of yours");
 }
 
 // 2

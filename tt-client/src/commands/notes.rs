@@ -59,7 +59,9 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
             let key = fresh_key();
             let add = |room_id| AddNote { room_id, body: body.clone(), turn_id: turn, idempotency_key: key.clone() };
             let (session, note) = Session::find_and_call(context, path, add)?;
-            Ok(session.output.answer(&note, |note, style| format!("noted {}", style.dim(note.note_id.as_str())))?)
+            Ok(session
+                .output
+                .answer(&note, |note, style| format!("noted {}", style.dim(&escape_text(note.note_id.as_str()))))?)
         }
         Args::List { all, after, limit, path } => {
             let mut session = Session::find(context, path)?;
