@@ -167,8 +167,8 @@ impl Stage {
             "takeover_not_available",
             "takeover_ineligible",
             "duplicate_listener",
-            "unknown_outcome",
-            "busy",
+            "outcome_unknown",
+            "overloaded",
         ];
         if EXPECTED.contains(&code) {
             return self.write(Fact::Failed { call: call.to_owned(), code: code.to_owned() });

@@ -11,7 +11,7 @@ use tt_proto::requests::{
     TakeMessages, TakeoverStick, WaitForTurn,
 };
 use tt_proto::turn::WaitStatus;
-use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
+use tt_proto::{AgentId, Error, LeaseId, RoomId};
 
 use super::Actor;
 use crate::Fallible;
@@ -20,6 +20,9 @@ use crate::stage::Stage;
 
 /// How often a call that got no answer is repeated under its key.
 const MAX_REPEATS: usize = 6;
+
+/// The errors after which a call is repeated: it may work by now, or its outcome is unknown.
+const REPEATED: &[&str] = &["daemon_unreachable", "storage_unavailable", "outcome_unknown", "overloaded"];
 
 /// How long a call may take beyond its own wait.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
@@ -114,7 +117,7 @@ impl Connected {
                 Err(error) => error,
             };
             stage.refused(M::NAME, error.code.as_str(), &format!("{error:?}"))?;
-            if !matches!(error.code, ErrorCode::DaemonUnreachable | ErrorCode::StorageUnavailable) {
+            if !REPEATED.contains(&error.code.as_str()) {
                 return Ok(None);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
