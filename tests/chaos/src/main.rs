@@ -55,8 +55,9 @@ struct Args {
     role: Option<Vec<String>>,
 }
 
-/// The daemon may have this many descriptors more than before anybody came, and this much more memory.
-const MORE_DESCRIPTORS: usize = 4;
+/// The daemon may have this many descriptors more than before anybody came, and this much more memory. Its pool of readers
+/// grows from one to four connections to the database, which have two descriptors each.
+const MORE_DESCRIPTORS: usize = 8;
 const MORE_MEMORY_KIB: u64 = 24 * 1024;
 
 /// How long the daemon may take to give them back.
