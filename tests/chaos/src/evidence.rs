@@ -74,9 +74,8 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    pub(crate) fn collect(places: &Places) -> Fallible<Self> {
-        let database =
-            Connection::open_with_flags(places.data().join("rooms.sqlite"), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    pub(crate) fn collect(places: &Places, data: &Path) -> Fallible<Self> {
+        let database = Connection::open_with_flags(data.join("rooms.sqlite"), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let agent_ids: BTreeMap<String, String> = actors::cast()
             .map(|(actor, number)| (format!("{}-{number}", actor.kind()), actor.agent_id(number)))
             .collect();
@@ -114,7 +113,7 @@ impl Evidence {
             told,
             outputs,
             integrity: database.query_row("PRAGMA integrity_check", [], |row| row.get(0))?,
-            panics: panics(&places.data())?,
+            panics: panics(data)?,
         })
     }
 }

@@ -16,7 +16,7 @@ mod stage;
 mod world;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,9 @@ struct Args {
     /// Keep the directory of the world also if everything was well
     #[arg(long)]
     keep: bool,
+    /// Check what was kept of an earlier run once more, and run nothing
+    #[arg(long, value_name = "DIR")]
+    check: Option<PathBuf>,
     /// This process has a mount namespace of its own; for tt-chaos itself
     #[arg(long, hide = true)]
     inside: bool,
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
     actors::leave_out(&args.without);
     let done = match &args.role {
         Some(role) => play(role, args.seed.unwrap_or(0)).map(|()| true),
+        None if args.check.is_some() => check_again(args.check.as_deref().unwrap_or(Path::new("."))),
         None if !args.inside => enter_namespace(),
         None => build_programs().and_then(|()| chaos(&args)),
     };
@@ -107,7 +111,7 @@ fn enter_namespace() -> Fallible<bool> {
 
 /// Brings the programs up to date when Cargo runs this one: it builds what it runs, and nothing beside.
 fn build_programs() -> Fallible<()> {
-    let Some(cargo) = Environment::of_this_process().get("CARGO").map(std::path::PathBuf::from) else { return Ok(()) };
+    let Some(cargo) = Environment::of_this_process().get("CARGO").map(PathBuf::from) else { return Ok(()) };
     let own = std::env::current_exe()?;
     let release = own.parent().is_some_and(|dir| dir.ends_with("release"));
     let mut build = Command::new(cargo);
@@ -158,9 +162,8 @@ fn chaos(args: &Args) -> Fallible<bool> {
         Ok(_) => findings.push(("memory and descriptors return", Vec::new())),
         Err(e) => findings.push(("memory and descriptors return", vec![e.to_string()])),
     }
-    let evidence = Evidence::collect(&world.places)?;
-    let ends = world.ends();
-    findings.extend(invariants::ALL.iter().map(|(what, check)| (*what, check(&evidence, &ends))));
+    let evidence = Evidence::collect(&world.places, &world.places.data())?;
+    findings.extend(invariants::ALL.iter().map(|(what, check)| (*what, check(&evidence))));
     run::print(&counts);
     print_evidence(&evidence, &world, &counts);
     if let Ok(after) = after {
@@ -169,12 +172,7 @@ fn chaos(args: &Args) -> Fallible<bool> {
             before.0, before.1, after.0, after.1
         ));
     }
-    findings.retain(|(_, found)| !found.is_empty());
-    let is_well = findings.is_empty();
-    for (what, found) in &findings {
-        say(&format!("BROKEN: {what} ({} times)", found.len()));
-        found.iter().take(MAX_FINDINGS).for_each(|finding| say(&format!("  {finding}")));
-    }
+    let is_well = print_findings(&findings);
     let dir = world.places.dir().to_owned();
     if !is_well {
         print_log(&world.places)?;
@@ -193,6 +191,24 @@ fn chaos(args: &Args) -> Fallible<bool> {
         say(&format!("nothing is broken ({} s)", began.elapsed().as_secs()));
     }
     Ok(is_well)
+}
+
+/// Prints what is broken. True when nothing is.
+fn print_findings(findings: &[(&str, Vec<String>)]) -> bool {
+    for (what, found) in findings.iter().filter(|(_, found)| !found.is_empty()) {
+        say(&format!("BROKEN: {what} ({} times)", found.len()));
+        found.iter().take(MAX_FINDINGS).for_each(|finding| say(&format!("  {finding}")));
+    }
+    findings.iter().all(|(_, found)| found.is_empty())
+}
+
+/// Checks what was kept of an earlier run once more.
+fn check_again(dir: &Path) -> Fallible<bool> {
+    let places = Places::at(dir);
+    let data = if places.kept_data().exists() { places.kept_data() } else { places.data() };
+    let evidence = Evidence::collect(&places, &data)?;
+    let findings: Vec<_> = invariants::ALL.iter().map(|(what, check)| (*what, check(&evidence))).collect();
+    Ok(print_findings(&findings))
 }
 
 /// Waits until the daemon is nearly as small as it was before.
@@ -246,8 +262,7 @@ fn print_log(places: &Places) -> Fallible<()> {
 /// Saves the data directory from the disk that disappears with this process.
 fn keep(world: &World) -> Fallible<()> {
     if world.has_own_disk {
-        let copied =
-            Command::new("cp").arg("-a").arg(world.places.data()).arg(world.places.dir().join("data-kept")).status()?;
+        let copied = Command::new("cp").arg("-a").arg(world.places.data()).arg(world.places.kept_data()).status()?;
         if !copied.success() {
             return Err("the data directory could not be kept".into());
         }

@@ -166,6 +166,8 @@ impl Stage {
             "turn_mismatch",
             "takeover_not_available",
             "takeover_ineligible",
+            // The stick cannot be passed to a member whose process was killed and is not back yet.
+            "unknown_target",
             "duplicate_listener",
             "outcome_unknown",
             "overloaded",

@@ -1,6 +1,5 @@
 //! A world: its directory, its programs, its disk, its actors. Dropping it ends every process it started.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,6 +49,11 @@ impl Places {
         self.0.join("data")
     }
 
+    /// Where the data directory is kept when its own file system is gone.
+    pub(crate) fn kept_data(&self) -> PathBuf {
+        self.0.join("data-kept")
+    }
+
     pub(crate) fn journals(&self) -> PathBuf {
         self.0.join("journals")
     }
@@ -87,13 +91,12 @@ impl Places {
     }
 }
 
-/// An actor's processes, below a shell that leads their session, and how often they were started and killed.
+/// An actor's processes, below a shell that leads their session, and how often they were started.
 struct Player {
     kind: &'static dyn Actor,
     number: usize,
     shell: Option<Child>,
     starts: u64,
-    kills: u64,
     start_at: Instant,
 }
 
@@ -161,7 +164,7 @@ impl World {
         }
         for (kind, number) in actors::cast() {
             let start_at = Instant::now();
-            self.players.push(Player { kind, number, shell: None, starts: 0, kills: 0, start_at });
+            self.players.push(Player { kind, number, shell: None, starts: 0, start_at });
         }
         Ok(())
     }
@@ -186,7 +189,6 @@ impl World {
         let count = self.players.len();
         let player = &mut self.players[usize::try_from(which)? % count];
         if let Some(mut shell) = player.shell.take() {
-            player.kills += 1;
             signal_group(&shell, Signal::SIGKILL);
             shell.wait()?;
             player.start_at = Instant::now() + restart_after;
@@ -213,7 +215,6 @@ impl World {
         let mut stuck = Vec::new();
         for player in &mut self.players {
             let Some(mut shell) = player.shell.take() else { continue };
-            player.kills += 1;
             while shell.try_wait()?.is_none() {
                 if Instant::now() > give_up {
                     stuck.push(format!("{}-{} does not end", player.kind.kind(), player.number));
@@ -225,11 +226,6 @@ impl World {
             }
         }
         Ok(stuck)
-    }
-
-    /// How often the processes of each actor have ended.
-    pub(crate) fn ends(&self) -> BTreeMap<String, u64> {
-        self.players.iter().map(|player| (player.kind.agent_id(player.number), player.kills)).collect()
     }
 
     pub(crate) fn starts(&self) -> u64 {
