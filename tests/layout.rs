@@ -10,11 +10,11 @@ fn tests_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").canonicalize().unwrap()
 }
 
-/// The Rust files below a directory, but for the kit, which is a crate of its own.
+/// The Rust files below a directory, but for those of crates: the kit, and programs.
 fn files_below(dir: &Path, found: &mut BTreeSet<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() && path != tests_dir().join("src") {
+        if path.is_dir() && path != tests_dir().join("src") && !path.join("Cargo.toml").exists() {
             files_below(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.insert(path);

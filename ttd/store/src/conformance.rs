@@ -54,7 +54,7 @@ pub fn check_all(open: Open<'_>) {
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
-const NOW: i64 = 1_790_000_000_000;
+pub(crate) const NOW: i64 = 1_790_000_000_000;
 
 impl Clock for Stopped {
     fn now(&self) -> Now {
@@ -76,7 +76,7 @@ struct Bench<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     reply: Reply,
-    room: Room,
+    pub(crate) room: Room,
     pub(crate) events: Vec<Arc<Event>>,
 }
 
@@ -97,6 +97,21 @@ pub(crate) fn unit(name: &str, command: Command) -> (Unit, Receiver<Response>) {
     let (response, answered) = channel();
     let request = Request::new(Some(caller(name)), command);
     (Unit { path: "/w".into(), request, key: None, panics: None, answer: None, response }, answered)
+}
+
+impl Unit {
+    /// The unit, recognised by this key when it is repeated.
+    #[cfg(test)]
+    pub(crate) fn with_key(self, key: &str) -> Self {
+        let agent_id = self.request.caller.as_ref().unwrap().agent_id();
+        Self { key: Some(RequestKey::new(agent_id, key.into(), "hash".into()).unwrap()), ..self }
+    }
+
+    /// The unit, on the room at another path.
+    #[cfg(test)]
+    pub(crate) fn at(self, path: &str) -> Self {
+        Self { path: path.into(), ..self }
+    }
 }
 
 /// Where a unit has a bug.
@@ -153,7 +168,7 @@ impl UnitOfWork for Unit {
     }
 }
 
-fn agent(name: &str) -> AgentId {
+pub(crate) fn agent(name: &str) -> AgentId {
     AgentId::trusted(name)
 }
 
@@ -229,7 +244,7 @@ impl Bench<'_> {
     }
 }
 
-fn handoff() -> RawJson {
+pub(crate) fn handoff() -> RawJson {
     RawJson::parse(r#"{"status":"half done", "next_action":"go on"}"#.into()).unwrap()
 }
 

@@ -3,6 +3,8 @@
 mod checkpoint;
 mod deliveries;
 mod events;
+#[cfg(test)]
+mod failing_disk;
 mod files;
 mod idempotency;
 mod migrations;

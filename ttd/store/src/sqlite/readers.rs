@@ -24,7 +24,7 @@ use crate::{NotePage, Page, Reader, RoomPage, room_not_found};
 const MAX_READERS: u32 = 4;
 
 /// How long a query waits for a connection.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(10) };
 
 #[derive(Debug, Clone)]
 pub(super) struct Readers {

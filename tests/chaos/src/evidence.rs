@@ -1,0 +1,187 @@
+//! What is left of a run: the log, what the actors wrote down, and what the programs wrote for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+
+use crate::Fallible;
+use crate::actors;
+use crate::journal::{self, Entry};
+use crate::world::Places;
+
+/// An event of the log.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub event_seq: i64,
+    pub event_id: String,
+    pub event_type: String,
+    pub turn_id: i64,
+    pub from: String,
+    pub to: Option<String>,
+    pub reason: Option<String>,
+    /// Of a message.
+    pub body: Option<String>,
+}
+
+/// The state of the stick.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stick {
+    pub turn_id: i64,
+    pub owner: Option<String>,
+    pub reserved_for: Option<String>,
+}
+
+/// One message and one recipient.
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery {
+    pub event_seq: i64,
+    pub recipient: String,
+    pub state: String,
+}
+
+/// What one process was told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub name: String,
+    pub agent_id: String,
+    pub entries: Vec<Entry>,
+}
+
+/// The events that one process has written, in order.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub name: String,
+    pub agent_id: String,
+    /// `recv`, `follow`, `wait`, `mcp` or `events`.
+    pub kind: String,
+    pub event_seqs: Vec<i64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Evidence {
+    pub rows: Vec<Row>,
+    pub stick: Stick,
+    pub deliveries: Vec<Delivery>,
+    pub notes: BTreeSet<String>,
+    pub told: Vec<Told>,
+    pub outputs: Vec<Output>,
+    /// SQLite's own opinion of the database.
+    pub integrity: String,
+    /// Lines of the daemon's log that must not be there.
+    pub panics: Vec<String>,
+}
+
+impl Evidence {
+    pub(crate) fn collect(places: &Places, data: &Path) -> Fallible<Self> {
+        let database = Connection::open_with_flags(data.join("rooms.sqlite"), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let agent_ids: BTreeMap<String, String> = actors::cast()
+            .map(|(actor, number)| (format!("{}-{number}", actor.kind()), actor.agent_id(number)))
+            .collect();
+        let agent_of = |name: &str| {
+            let actor = name.split('.').next().unwrap_or_default();
+            agent_ids.get(actor).cloned().ok_or_else(|| format!("{name} is nobody's"))
+        };
+        let mut told = Vec::new();
+        for path in files(&places.journals())? {
+            let name = file_name(&path).trim_end_matches(".jsonl").to_owned();
+            told.push(Told { agent_id: agent_of(&name)?, entries: journal::read(&path)?, name });
+        }
+        let mut outputs = Vec::new();
+        for path in files(&places.outputs())? {
+            let file = file_name(&path);
+            let Some((name, kind)) = file.rsplit_once('.') else { continue };
+            if !matches!(kind, "recv" | "follow" | "wait" | "mcp" | "events") {
+                continue;
+            }
+            let event_seqs = events_in(kind, &std::fs::read_to_string(&path)?);
+            outputs.push(Output {
+                agent_id: agent_of(name)?,
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+                event_seqs,
+            });
+        }
+        Ok(Self {
+            rows: rows(&database)?,
+            stick: database.query_row("SELECT turn_id, owner, reserved_for FROM path_rooms", [], |row| {
+                Ok(Stick { turn_id: row.get(0)?, owner: row.get(1)?, reserved_for: row.get(2)? })
+            })?,
+            deliveries: deliveries(&database)?,
+            notes: notes(&database)?,
+            told,
+            outputs,
+            integrity: database.query_row("PRAGMA integrity_check", [], |row| row.get(0))?,
+            panics: panics(data)?,
+        })
+    }
+}
+
+fn rows(database: &Connection) -> Fallible<Vec<Row>> {
+    let sql = "SELECT event_seq, event_id, event_type, coalesce(turn_id, 0), coalesce(from_agent_id, ''), to_agent_id, reason,
+                 json_extract(payload_json, '$.body') FROM room_events ORDER BY event_seq";
+    let mut statement = database.prepare(sql)?;
+    let row = |row: &rusqlite::Row<'_>| {
+        Ok(Row {
+            event_seq: row.get(0)?,
+            event_id: row.get(1)?,
+            event_type: row.get(2)?,
+            turn_id: row.get(3)?,
+            from: row.get(4)?,
+            to: row.get(5)?,
+            reason: row.get(6)?,
+            body: row.get(7)?,
+        })
+    };
+    Ok(statement.query_map([], row)?.collect::<Result<_, _>>()?)
+}
+
+fn deliveries(database: &Connection) -> Fallible<Vec<Delivery>> {
+    let mut statement = database.prepare("SELECT event_seq, recipient_agent_id, state FROM deliveries")?;
+    let delivery =
+        |row: &rusqlite::Row<'_>| Ok(Delivery { event_seq: row.get(0)?, recipient: row.get(1)?, state: row.get(2)? });
+    Ok(statement.query_map([], delivery)?.collect::<Result<_, _>>()?)
+}
+
+fn notes(database: &Connection) -> Fallible<BTreeSet<String>> {
+    let mut statement = database.prepare("SELECT note_id FROM notes")?;
+    Ok(statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+}
+
+fn files(dir: &Path) -> Fallible<Vec<std::path::PathBuf>> {
+    let mut files: Vec<_> = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    files.sort();
+    Ok(files)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The events in the output of a program. An incomplete last line was not shown.
+fn events_in(kind: &str, text: &str) -> Vec<i64> {
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = complete.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let seqs = |events: &Value| -> Vec<i64> {
+        events.as_array().into_iter().flatten().filter_map(|event| event["event_seq"].as_i64()).collect()
+    };
+    match kind {
+        "mcp" => lines.flat_map(|line| seqs(&line["result"]["structuredContent"]["inbox"]["messages"])).collect(),
+        "wait" => {
+            let is_message = |event: &&Value| event["event_type"] == "message_sent";
+            let events = |line: Value| line["events"].as_array().cloned().unwrap_or_default();
+            lines.flat_map(events).filter(|event| is_message(&event)).filter_map(|e| e["event_seq"].as_i64()).collect()
+        }
+        _ => lines.filter_map(|line| line["event_seq"].as_i64()).collect(),
+    }
+}
+
+fn panics(data: &Path) -> Fallible<Vec<String>> {
+    let mut found = Vec::new();
+    for path in files(data)?.iter().filter(|path| file_name(path).starts_with("ttd.log")) {
+        let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
+        found.extend(text.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
+    }
+    Ok(found)
+}

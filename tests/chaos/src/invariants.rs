@@ -1,0 +1,261 @@
+//! What must hold, whatever happened. Each check returns what it found broken.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::evidence::{Evidence, Output, Row, Stick};
+use crate::journal::Fact;
+
+/// A message that a dying process had taken can come late to the process that follows it: among its first lines.
+const LATE_LINES: usize = 64;
+
+/// A check and what it is about.
+type Check = (&'static str, fn(&Evidence) -> Vec<String>);
+
+pub(crate) const ALL: &[Check] = &[
+    ("the database is sound", sound),
+    ("the daemon never panics", |evidence| evidence.panics.clone()),
+    ("at most one member holds the stick", one_holder),
+    ("a turn is what its holder was told", told_turns),
+    ("nothing acknowledged is lost", nothing_lost),
+    ("every message is shown to each recipient", everything_shown),
+    ("nothing is shown again after its confirmation", nothing_shown_again),
+    ("messages of one sender are sent once and keep their order", in_order),
+    ("a stream of events has no gap", no_gap),
+    ("no living process is declared dead", nobody_buried_alive),
+    ("nothing happens to an actor that must not", broken_promises),
+];
+
+fn sound(evidence: &Evidence) -> Vec<String> {
+    if evidence.integrity == "ok" { Vec::new() } else { vec![evidence.integrity.clone()] }
+}
+
+/// Replays the log. It must come to what is stored.
+fn one_holder(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut stick = Stick { turn_id: 0, owner: None, reserved_for: None };
+    for row in &evidence.rows {
+        let holds = |agent: &Option<String>| agent.as_ref() == Some(&row.from);
+        match row.event_type.as_str() {
+            "claim" => {
+                let free = stick.reserved_for.is_none() || holds(&stick.reserved_for);
+                if row.turn_id != stick.turn_id + 1 || stick.owner.is_some() || !free {
+                    broken.push(format!("{row:?} after {stick:?}"));
+                }
+                stick = Stick { turn_id: row.turn_id, owner: Some(row.from.clone()), reserved_for: None };
+            }
+            "takeover" => {
+                let before = stick.owner.as_ref().or(stick.reserved_for.as_ref());
+                if row.turn_id != stick.turn_id + 1 || row.to.as_ref() != before {
+                    broken.push(format!("{row:?} after {stick:?}"));
+                }
+                stick = Stick { turn_id: row.turn_id, owner: Some(row.from.clone()), reserved_for: None };
+            }
+            "release" | "pass" => {
+                if row.turn_id != stick.turn_id || !holds(&stick.owner) {
+                    broken.push(format!("{row:?} after {stick:?}"));
+                }
+                stick.owner = None;
+                stick.reserved_for = row.to.clone().filter(|_| row.event_type == "pass");
+            }
+            _ => {}
+        }
+    }
+    if stick != evidence.stick {
+        broken.push(format!("the log says {stick:?}, and stored is {:?}", evidence.stick));
+    }
+    broken
+}
+
+/// What actors were told of turns is in the log, and a lease belongs to one turn.
+fn told_turns(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    let granted = |row: &&Row| matches!(row.event_type.as_str(), "claim" | "takeover");
+    let grants: HashMap<i64, &Row> = evidence.rows.iter().filter(granted).map(|row| (row.turn_id, row)).collect();
+    let mut leases: HashMap<i64, &str> = HashMap::new();
+    let mut turns: HashMap<&str, i64> = HashMap::new();
+    for told in &evidence.told {
+        for entry in &told.entries {
+            let Fact::Turn { turn_id, lease_id, by_takeover } = &entry.fact else { continue };
+            match grants.get(turn_id) {
+                Some(row) if row.from == told.agent_id && (!by_takeover || row.event_type == "takeover") => {}
+                other => broken.push(format!("{} was told {:?}, and the log has {other:?}", told.name, entry.fact)),
+            }
+            if *leases.entry(*turn_id).or_insert(lease_id) != lease_id {
+                broken.push(format!("turn {turn_id} has two leases"));
+            }
+            if *turns.entry(lease_id).or_insert(*turn_id) != *turn_id {
+                broken.push(format!("lease {lease_id} is of two turns"));
+            }
+        }
+    }
+    broken
+}
+
+fn nothing_lost(evidence: &Evidence) -> Vec<String> {
+    let rows: HashMap<i64, &Row> = evidence.rows.iter().map(|row| (row.event_seq, row)).collect();
+    let mut broken = Vec::new();
+    for told in &evidence.told {
+        for entry in &told.entries {
+            let is_kept = match &entry.fact {
+                Fact::Sent { event_seq, event_id, body } => rows.get(event_seq).is_some_and(|row| {
+                    row.event_id == *event_id && row.from == told.agent_id && row.body.as_ref() == Some(body)
+                }),
+                Fact::Gave { turn_id, event_seq } => rows.get(event_seq).is_some_and(|row| {
+                    matches!(row.event_type.as_str(), "release" | "pass")
+                        && row.from == told.agent_id
+                        && (*turn_id < 0 || row.turn_id == *turn_id)
+                }),
+                Fact::Noted { note_id } => evidence.notes.contains(note_id),
+                _ => true,
+            };
+            if !is_kept {
+                broken.push(format!("{} was told {:?}", told.name, entry.fact));
+            }
+        }
+    }
+    broken
+}
+
+/// The messages that each member was shown by anything.
+fn shown(evidence: &Evidence) -> HashMap<&str, BTreeSet<i64>> {
+    let mut shown: HashMap<&str, BTreeSet<i64>> = HashMap::new();
+    for told in &evidence.told {
+        let seqs = told.entries.iter().filter_map(|entry| match entry.fact {
+            Fact::Shown { event_seq } => Some(event_seq),
+            _ => None,
+        });
+        shown.entry(&told.agent_id).or_default().extend(seqs);
+    }
+    for output in evidence.outputs.iter().filter(|output| output.kind != "events") {
+        shown.entry(&output.agent_id).or_default().extend(&output.event_seqs);
+    }
+    shown
+}
+
+fn everything_shown(evidence: &Evidence) -> Vec<String> {
+    let shown = shown(evidence);
+    let mut broken = Vec::new();
+    for delivery in &evidence.deliveries {
+        let was_shown = shown.get(delivery.recipient.as_str()).is_some_and(|seqs| seqs.contains(&delivery.event_seq));
+        if delivery.state != "delivered" || !was_shown {
+            broken.push(format!("{delivery:?}, shown: {was_shown}"));
+        }
+    }
+    broken
+}
+
+fn nothing_shown_again(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut confirmed: HashMap<(&str, i64), u64> = HashMap::new();
+    for told in &evidence.told {
+        for entry in &told.entries {
+            if let Fact::Confirmed { event_seqs } = &entry.fact {
+                for event_seq in event_seqs {
+                    let first = confirmed.entry((&told.agent_id, *event_seq)).or_insert(entry.at);
+                    *first = entry.at.min(*first);
+                }
+            }
+        }
+    }
+    for told in &evidence.told {
+        for entry in &told.entries {
+            if let Fact::Shown { event_seq } = entry.fact
+                && let Some(at) = confirmed.get(&(told.agent_id.as_str(), event_seq))
+                && entry.at > *at
+            {
+                broken.push(format!("{} was shown {event_seq} at {}, confirmed at {at}", told.name, entry.at));
+            }
+        }
+    }
+    for output in evidence.outputs.iter().filter(|output| output.kind != "events") {
+        // `tt mcp` shows a message in the next answer again if the daemon ended before it heard of the first.
+        let may_repeat = output.kind == "mcp";
+        let mut seen = BTreeSet::new();
+        for event_seq in &output.event_seqs {
+            if !seen.insert(event_seq) && !may_repeat {
+                broken.push(format!("{}.{} shows {event_seq} twice", output.name, output.kind));
+            }
+            // What is read in the end comes after every confirmation.
+            if output.name.contains(".rest.") && confirmed.contains_key(&(output.agent_id.as_str(), *event_seq)) {
+                broken.push(format!("{} shows {event_seq}, which was confirmed", output.name));
+            }
+        }
+    }
+    broken
+}
+
+fn in_order(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    for told in &evidence.told {
+        // A message whose sender got no answer may arrive later than the next one, or never.
+        let mut newest = 0;
+        for entry in &told.entries {
+            if let Fact::Sent { event_seq, .. } = entry.fact {
+                if event_seq <= newest {
+                    broken.push(format!("{}: {event_seq} was sent after {newest}", told.name));
+                }
+                newest = event_seq;
+            }
+        }
+    }
+    let mut bodies = BTreeSet::new();
+    for body in evidence.rows.iter().filter_map(|row| row.body.as_ref()).filter(|body| body.contains('#')) {
+        if !bodies.insert(body) {
+            broken.push(format!("sent twice: {body}"));
+        }
+    }
+    for output in evidence.outputs.iter().filter(|output| output.kind == "follow") {
+        let late = output.event_seqs.windows(2).enumerate().skip(LATE_LINES).filter(|(_, pair)| pair[0] >= pair[1]);
+        broken.extend(late.map(|(line, pair)| format!("{}, line {line}: {pair:?}", output.name)));
+    }
+    broken
+}
+
+/// A stream shows every event between its first and its last.
+fn no_gap(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    let streams = evidence.outputs.iter().filter(|output| output.kind == "events");
+    for Output { name, event_seqs, .. } in streams {
+        let (Some(first), Some(last)) = (event_seqs.first(), event_seqs.last()) else { continue };
+        let expected = evidence.rows.iter().map(|row| row.event_seq).filter(|seq| (*first..=*last).contains(seq));
+        if let Some((there, expected)) = event_seqs.iter().zip(expected).find(|(there, expected)| **there != *expected)
+        {
+            broken.push(format!("{name} shows {there} where the log has {expected}"));
+        }
+    }
+    broken
+}
+
+/// A member does not count as ended between two messages of one of its processes. (It can count as ended twice for one death:
+/// a request that waited in the daemon's socket while its sender was killed brings the sender back for a moment.)
+fn nobody_buried_alive(evidence: &Evidence) -> Vec<String> {
+    let is_death = |row: &&Row| row.event_type == "member_left" && row.reason.as_deref() == Some("process_exited");
+    let deaths: Vec<&Row> = evidence.rows.iter().filter(is_death).collect();
+    let mut broken = Vec::new();
+    // The last part of a name is the number of a process of an actor, or what this program did in the actor's name.
+    let processes = evidence.told.iter().filter(|told| told.name.ends_with(|c: char| c.is_ascii_digit()));
+    for told in processes {
+        let sent = || {
+            told.entries.iter().filter_map(|entry| match entry.fact {
+                Fact::Sent { event_seq, .. } => Some(event_seq),
+                _ => None,
+            })
+        };
+        let (Some(first), Some(last)) = (sent().min(), sent().max()) else { continue };
+        let wrong = deaths.iter().filter(|row| row.from == told.agent_id && (first..last).contains(&row.event_seq));
+        broken.extend(wrong.map(|row| format!("{}, which sent {first} to {last}: {row:?}", told.name)));
+    }
+    broken
+}
+
+fn broken_promises(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    for told in &evidence.told {
+        for entry in &told.entries {
+            if let Fact::Broken { what } = &entry.fact {
+                broken.push(format!("{}: {what}", told.name));
+            }
+        }
+    }
+    broken
+}
