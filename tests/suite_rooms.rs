@@ -3,6 +3,7 @@
 mod messages;
 mod names;
 mod payloads;
+mod people;
 mod receive;
 mod rooms;
 mod turns;

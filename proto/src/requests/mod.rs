@@ -84,6 +84,7 @@ table! {
         JoinPath,
         LeaveRoom,
         KickMember,
+        DeleteRoom,
         ListRooms,
         GetRoomState,
         ResolveMember,

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let path = args.path.or(args.dir).map(|path| PathArg::at(path).text()).transpose()?;
     let (mut client, output) = context.connect()?;
-    let rooms = client.call(&ListRooms { context_path: path.clone() })?;
+    let rooms = client.call(&ListRooms { context_path: path.clone(), ..Default::default() })?;
     Ok(output.answer(&rooms, text)?)
 }
 
@@ -40,7 +40,11 @@ fn text(rooms: &RoomList, style: &Style) -> String {
             (None, Some(agent)) => format!("reserved for {}", called(agent)),
             (None, None) => room.state.as_str().to_owned(),
         };
-        let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };
+        let members = match room.members {
+            0 => "dormant".into(),
+            1 => "1 member".into(),
+            members => format!("{members} members"),
+        };
         let when = style.dim(&format!("{members}, {}", render::ago(room.updated_at, now)));
         format!("{}\n  {holder}  {when}\n", style.bold(&escape_text(&room.canonical_path)))
     };

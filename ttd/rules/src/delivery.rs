@@ -11,7 +11,6 @@ use tt_proto::event::EventType;
 use tt_proto::handoff::RawJson;
 use tt_proto::message::{DeliveryHint, MAX_MESSAGE_BYTES, MessageSent};
 use tt_proto::requests::Skipped;
-use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
 use crate::command::{ConnectionId, OpenDelivery, Recipients};
@@ -54,6 +53,12 @@ pub(crate) struct Taken {
     pub(crate) effect: Option<Effect>,
 }
 
+impl Taken {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.event_seqs.is_empty() && self.skipped.is_none()
+    }
+}
+
 /// Adds the event of a message and returns its recipients.
 pub(crate) fn send(
     room: &mut Room,
@@ -61,6 +66,7 @@ pub(crate) fn send(
     to: &Recipients,
     body: &str,
     hint: DeliveryHint,
+    from_person: bool,
 ) -> Result<Vec<AgentId>, Error> {
     room.open()?;
     room.active_member(from)?;
@@ -77,11 +83,11 @@ pub(crate) fn send(
         }
         Some(to) => vec![to.clone()],
         None => {
-            let others = room.members().filter(|m| m.status == MemberStatus::Active && m.agent_id != *from);
+            let others = room.members().filter(|m| m.status.is_addressed() && m.agent_id != *from);
             others.map(|m| m.agent_id.clone()).collect()
         }
     };
-    let payload = MessageSent { body: body.to_owned(), delivery_hint: hint };
+    let payload = MessageSent { body: body.to_owned(), delivery_hint: hint, from_person };
     let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, from);
     event.to = to;
     event.payload = Some(RawJson::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
@@ -105,15 +111,17 @@ fn check_body(body: &str) -> Result<(), Error> {
 }
 
 /// Takes the open deliveries that no connection holds, oldest first. With more than `max_replay` of them the older ones are
-/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay.
+/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay. Without a connection
+/// that holds them, it is all that are open.
 pub(crate) fn take(
     open: &[OpenDelivery],
-    connection: ConnectionId,
+    holds: Option<ConnectionId>,
     recipient: &AgentId,
     max_replay: Option<usize>,
     limit: usize,
 ) -> Taken {
-    let free: Vec<&OpenDelivery> = open.iter().filter(|delivery| delivery.held_by.is_none()).collect();
+    let free: Vec<&OpenDelivery> =
+        open.iter().filter(|delivery| delivery.held_by.is_none() || holds.is_none()).collect();
     let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
     let (old, new) = free.split_at(skip);
     let skipped = old.first().zip(old.last()).map(|(first, last)| Skipped {
@@ -123,12 +131,12 @@ pub(crate) fn take(
     });
     let mine = &new[..new.len().min(limit.min(MAX_TAKE))];
     let held: Vec<i64> = old.iter().chain(mine).map(|delivery| delivery.event_seq).collect();
-    let hold = || Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held.clone() };
+    let hold = |connection| Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held.clone() };
     Taken {
         skipped,
         event_seqs: mine.iter().map(|delivery| delivery.event_seq).collect(),
         more: new.len() - mine.len(),
-        effect: (!held.is_empty()).then(hold),
+        effect: holds.filter(|_| !held.is_empty()).map(hold),
     }
 }
 
@@ -200,20 +208,23 @@ pub(crate) fn expire_again(open: &[OpenDelivery], now: DeadlineTime) -> Option<D
 
 #[cfg(test)]
 mod tests {
+    use tt_proto::room::MemberStatus;
+
     use super::*;
     use crate::testing::{id, room};
 
     fn send_to(room: &mut Room, to: Option<&str>, body: &str) -> Result<Vec<String>, ErrorCode> {
         let to = to.map_or(Recipients::Room, |to| Recipients::Agent(id(to)));
-        let sent = send(room, &id("a"), &to, body, DeliveryHint::Normal);
+        let sent = send(room, &id("a"), &to, body, DeliveryHint::Normal, false);
         sent.map(|to| to.iter().map(ToString::to_string).collect()).map_err(|e| e.code)
     }
 
     #[test]
-    fn a_broadcast_goes_to_the_others_who_are_there() {
+    fn a_broadcast_goes_to_the_others_who_are_there_or_away() {
         let mut room = room(&["a", "b", "c", "d"]);
         room.member_mut(&id("c")).unwrap().status = MemberStatus::Gone;
-        assert_eq!(send_to(&mut room, None, "hi").unwrap(), ["b", "d"]);
+        room.member_mut(&id("d")).unwrap().status = MemberStatus::Away;
+        assert_eq!(send_to(&mut room, None, "hi").unwrap(), ["b", "d"], "a person that is away reads it later");
         assert_eq!(send_to(&mut room, Some("c"), "hi").unwrap(), ["c"], "an absent member by its id");
         assert_eq!(send_to(&mut room, Some("a"), "note to self").unwrap(), ["a"]);
         assert_eq!(send_to(&mut room, Some("x"), "hi"), Err(ErrorCode::UnknownRecipient));

@@ -78,6 +78,7 @@ fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<Process> {
         pid,
         parent: u32::try_from(number(4)?).ok()?,
         session: u32::try_from(number(6)?).ok()?,
+        has_terminal: number(7)? != 0,
         // Ticks since boot repeat after a reboot; the boot id tells them apart.
         started_at: format!("{}@{boot_id}", number(22)?),
         name: name.to_owned(),
@@ -113,6 +114,7 @@ mod tests {
         assert_eq!((process.started_at.as_str(), process.arguments_at), ("123456@boot", None));
         let whole = format!("{stat} {} 4096 4100 0", (25..=47).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
         assert_eq!(parse_stat(42, &whole, "boot").unwrap().arguments_at, Some((4096, 4100)));
+        assert!(process.has_terminal && !parse_stat(42, &stat.replace(" 9 7 ", " 9 0 "), "boot").unwrap().has_terminal);
         assert_eq!(parse_stat(42, &stat.replace(") S ", ") Z "), "boot"), None);
         assert_eq!(parse_stat(42, "42 (x", "boot"), None);
     }

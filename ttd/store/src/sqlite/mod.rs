@@ -1,6 +1,7 @@
 //! SQLite: the one writer thread, the pool of readers, the migrations, and the rows.
 
 mod checkpoint;
+mod contents;
 mod deliveries;
 mod events;
 mod idempotency;
@@ -10,6 +11,7 @@ mod readers;
 mod room_cache;
 mod room_paths;
 mod rooms;
+mod terminals;
 mod writer;
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
