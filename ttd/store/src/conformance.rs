@@ -280,7 +280,7 @@ fn terminals_are_read_back(bench: &Bench<'_>) {
     let stored = reader().room(&room).unwrap();
     assert_eq!(stored.member(&agent("human:a")).unwrap().terminals, [terminal(7), terminal(8)]);
     for pid in [7, 8] {
-        assert_eq!(reader().rooms_of_process(&terminal(pid)).unwrap(), [room.clone()]);
+        assert_eq!(reader().rooms_of_process(&terminal(pid)).unwrap(), std::slice::from_ref(&room));
     }
     assert!(reader().rooms_of_process(&terminal(9)).unwrap().is_empty());
 }
@@ -412,7 +412,7 @@ fn a_deleted_room_is_gone(bench: &Bench<'_>) {
     assert_ne!(empty, room, "a new room");
     let much_later = WallTime::from_millis(NOW + 365 * 24 * 3600 * 1000);
     let untouched = |policy: &Policy| bench.store.reader().unwrap().untouched_rooms(policy, much_later).unwrap();
-    assert_eq!(untouched(&Policy::default()), [empty.clone()]);
+    assert_eq!(untouched(&Policy::default()), std::slice::from_ref(&empty));
     bench.run("a", note("n"));
     assert!(untouched(&Policy::default()).is_empty());
     assert!(bench.store.known_room_at(&mut [Path::new("/w")].into_iter()).is_some());

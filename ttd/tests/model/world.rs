@@ -193,7 +193,6 @@ fn policy(times: &Times) -> Policy {
         waiter_grace: of(times.grace),
         wait_max: of(times.wait_max),
         idle_room_ttl: of(times.idle_room),
-        ..Policy::default()
     }
 }
 
