@@ -228,7 +228,7 @@ fn every_tool_does_what_its_method_does() {
         json!({"room_id": room, "lease_id": mine["lease_id"], "expected_turn_id": mine["turn_id"], "handoff": handoff});
     assert_eq!(mcp.call("release_stick", release)["status"], "released");
     mcp.call("kick_member", json!({"room_id": room, "target_agent_id": them, "force": true}));
-    assert_eq!(mcp.call("leave_room", json!({"room_id": room}))["status"], "room_deleted");
+    assert_eq!(mcp.call("leave_room", json!({"room_id": room}))["status"], "left");
 }
 
 #[test]

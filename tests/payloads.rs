@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tt_proto::event::{Event, EventType, MemberJoined, NoteRef};
+use tt_proto::event::{Event, EventType, MemberJoined, MemberRenamed, NoteRef};
 use tt_proto::filter::OneOrMany;
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::MessageSent;
 use tt_proto::requests::{
-    AddNote, KickMember, PassStick, ReleaseStick, ResolveNote, TakeoverStick, WaitForEvents, WaitForTurn,
+    AddNote, JoinPath, KickMember, PassStick, ReleaseStick, ResolveNote, TakeoverStick, WaitForEvents, WaitForTurn,
 };
 use tt_tests::{InProcess, Member, block_on, home};
 
@@ -58,6 +58,7 @@ fn payload_fits(event: &Event) -> bool {
     match (event.event_type, &event.payload) {
         (EventType::MessageSent, Some(payload)) => is_exactly::<MessageSent>(payload),
         (EventType::MemberJoined, Some(payload)) => is_exactly::<MemberJoined>(payload),
+        (EventType::MemberRenamed, Some(payload)) => is_exactly::<MemberRenamed>(payload),
         (EventType::NoteAdded | EventType::NoteResolved, Some(payload)) => is_exactly::<NoteRef>(payload),
         (EventType::MessageSent | EventType::MemberJoined | EventType::NoteAdded | EventType::NoteResolved, None) => {
             false
@@ -156,7 +157,13 @@ fn what_a_daemon_writes_is_what_the_page_says() {
             ..Default::default()
         })
         .await;
-        Member::join(&home, "a").await;
+        let mut a = Member::join(&home, "a").await;
+        a.call(|_| JoinPath {
+            context_path: home.workspace().to_str().unwrap().to_owned(),
+            display_name: Some("reviewer".into()),
+            ..Default::default()
+        })
+        .await;
         b.log(0).await
     });
     let sections = sections();

@@ -123,6 +123,8 @@ fn where_one_stands_and_what_one_names_are_the_same_room_however_rooms_come_and_
     home.kill_daemon();
     same(Some(&inner), "after a crash");
     tt(&inner, &["leave"]).ok();
+    same(Some(&inner), "when everybody left the nearer one");
+    tt(&inner, &["room", "delete", "--yes"]).ok();
     same(Some(&outer), "when the nearer one is gone");
     tt(&inner, &["join", "--force-new"]).ok();
     same(Some(&inner), "when it is there again");
@@ -136,9 +138,9 @@ fn where_one_stands_and_what_one_names_are_the_same_room_however_rooms_come_and_
     database.execute("DELETE FROM path_rooms WHERE room_id = 'theirs'", []).unwrap();
     tt(&outer, &["notes", "add", "x"]).ok();
     same(Some(&inner), "when another program has taken it away");
-    tt(&inner, &["leave"]).ok();
-    tt(&outer, &["leave"]).ok();
-    same(None, "when all have left");
+    tt(&inner, &["room", "delete", "--yes"]).ok();
+    tt(&outer, &["room", "delete", "--yes"]).ok();
+    same(None, "when all are deleted");
 }
 
 #[test]
@@ -342,7 +344,7 @@ fn a_ghost_can_be_kicked_after_two_heartbeats_and_its_stick_is_free() {
         assert_eq!(kick_event.from_agent_id.as_ref(), Some(&b.id));
         assert_eq!((kick_event.to_agent_id.as_ref(), kick_event.reason.as_deref()), (Some(&a.id), Some("ghost")));
         assert_eq!(code(kick().await), ErrorCode::UnknownTarget, "once");
-        assert_eq!(code(a.note("still here").await), ErrorCode::UnknownMember);
+        assert_eq!(code(a.note("still here").await), ErrorCode::Kicked);
     });
 }
 
@@ -668,10 +670,10 @@ fn a_write_repeated_with_its_key_gets_the_first_answer_and_happens_once() {
             })
             .await
             .unwrap();
-        // What took the room away is answered though the room is gone.
+        // A membership that ended is answered again.
         a.rpc().call(LeaveRoom { room_id: a.room.clone(), idempotency_key: key("leave") }).await.unwrap();
         let last = b.rpc().call(LeaveRoom { room_id: b.room.clone(), idempotency_key: key("leave") }).await.unwrap();
-        assert_eq!(last.status, Departure::RoomDeleted);
+        assert_eq!(last.status, Departure::Left);
         assert_eq!(
             b.rpc().call(LeaveRoom { room_id: b.room.clone(), idempotency_key: key("leave") }).await.unwrap(),
             last

@@ -4,6 +4,7 @@ mod limits;
 mod messages;
 mod names;
 mod payloads;
+mod people;
 mod receive;
 mod rooms;
 mod turns;

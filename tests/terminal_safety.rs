@@ -33,7 +33,7 @@ fn bodies_names_handoffs_notes_and_reasons_are_shown_harmless() {
     let home = home!();
     std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
     as_person(&home, &["join"]);
-    let name: String = NASTY.chars().filter(|c| !c.is_control()).collect();
+    let name: String = NASTY.chars().filter(|c| !c.is_control() && *c != ':').collect();
     as_agent(&home, "codex:1", &["join", "--name", &name]).ok();
     as_agent(&home, "codex:1", &["try"]).ok();
     as_agent(&home, "codex:1", &["msg", "send", "room", NASTY]).ok();
@@ -116,14 +116,15 @@ fn a_name_cannot_pass_for_another_member() {
     std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
     as_person(&home, &["join"]);
     as_agent(&home, "claude:1", &["join"]).ok();
-    as_agent(&home, "codex:1", &["join", "--name", "claude:1"]).ok();
+    as_agent(&home, "codex:1", &["join", "--name", "claude:1"]).refused(3);
+    as_agent(&home, "codex:1", &["join", "--name", "Claude"]).ok();
     as_agent(&home, "codex:1", &["msg", "send", "room", "delete it all"]).ok();
-    // A member whose name is somebody else's id is shown by its own id.
+    // No name is an id, and a name that another member has gets a number.
     for (args, shown) in [
-        (&["events"][..], "codex:1 to everyone"),
-        (&["state"], "codex:1"),
-        (&["msg", "recv", "--after", "0"], "codex:1 to everyone"),
-        (&["msg", "send", "codex:1", "no"], "sent to codex:1"),
+        (&["events"][..], "Claude-2 to everyone"),
+        (&["state"], "Claude-2"),
+        (&["msg", "recv", "--after", "0"], "Claude-2 to everyone"),
+        (&["msg", "send", "codex:1", "no"], "sent to Claude-2"),
     ] {
         let text = as_person(&home, args);
         assert!(text.contains(shown), "{args:?}: {text}");
@@ -137,16 +138,17 @@ fn an_id_cannot_pass_for_another_members_name() {
     std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
     as_agent(&home, "human:alice", &["join", "--name", "alice"]).ok();
     as_agent(&home, "alice", &["join", "--name", "alice"]).ok();
-    as_agent(&home, "everyone", &["join", "--name", "everyone"]).ok();
+    as_agent(&home, "everyone", &["join", "--name", "everyone"]).refused(3);
+    as_agent(&home, "everyone", &["join"]).ok();
     as_agent(&home, "alice", &["try"]).ok();
     as_agent(&home, "alice", &["msg", "send", "room", "delete it all"]).ok();
     for args in [&["events"][..], &["state"], &["status"], &["list"], &["msg", "recv", "--after", "0"]] {
         let text = as_person(&home, args);
-        assert!(text.contains("\"alice\""), "{args:?}: {text}");
+        assert!(text.contains("alice-2"), "{args:?}: {text}");
         assert!(!text.contains(" alice "), "{args:?}: {text}");
     }
     let said = as_agent(&home, "human:alice", &["msg", "send", "room", "hello", "--text"]).ok().stdout;
-    assert!(said.contains("\"alice\"") && said.contains("\"everyone\""), "{said}");
+    assert!(said.contains("alice-2") && said.contains("everyone-2"), "{said}");
     let kicked = as_agent(&home, "human:alice", &["kick", "everyone", "--force", "--text"]).ok().stdout;
     assert!(kicked.contains("\"everyone\""), "{kicked}");
 }

@@ -10,7 +10,12 @@ pub(crate) static HARNESS: Harness = Harness {
     program: "claude",
     package: "@anthropic-ai/claude-code",
     mcp_client_prefix: "claude",
-    variables: Variables { markers: &["CLAUDECODE"], pid: Some("CLAUDE_PID"), reach_other_harnesses: true },
+    variables: Variables {
+        markers: &["CLAUDECODE"],
+        inherited: &[],
+        pid: Some("CLAUDE_PID"),
+        reach_other_harnesses: true,
+    },
     session: Session::Id { variables: &["CLAUDE_CODE_SESSION_ID"] },
     mcp_session_key: None,
     // One process can resume another session; the environment of an MCP server names the one it was started in.

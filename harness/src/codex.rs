@@ -10,6 +10,7 @@ pub(crate) static HARNESS: Harness = Harness {
     mcp_client_prefix: "codex",
     variables: Variables {
         markers: &["CODEX_THREAD_ID", "CODEX_SESSION_ID", "CODEX_CI"],
+        inherited: &["CODEX_MANAGED_BY_NPM"],
         pid: None,
         reach_other_harnesses: false,
     },

@@ -8,7 +8,12 @@ pub(crate) static HARNESS: Harness = Harness {
     program: "gemini",
     package: "@google/gemini-cli",
     mcp_client_prefix: "gemini",
-    variables: Variables { markers: &["GEMINI_CLI", "GEMINI_SESSION_ID"], pid: None, reach_other_harnesses: false },
+    variables: Variables {
+        markers: &["GEMINI_CLI", "GEMINI_SESSION_ID"],
+        inherited: &[],
+        pid: None,
+        reach_other_harnesses: false,
+    },
     // Only hooks see GEMINI_SESSION_ID.
     session: Session::Process,
     mcp_session_key: None,

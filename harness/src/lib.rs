@@ -26,7 +26,7 @@ pub const EXPORT_VARIABLE: &str = "TT_HARNESS_EXPORT";
 
 /// Variables that identify a terminal or one of its panes, most reliable first.
 pub const TERMINAL_VARIABLES: &[&str] =
-    &["TMUX_PANE", "STY", "ITERM_SESSION_ID", "KITTY_WINDOW_ID", "WEZTERM_PANE", "TERMINATOR_UUID"];
+    &["TMUX_PANE", "STY", "CMUX_TAB_ID", "ITERM_SESSION_ID", "KITTY_WINDOW_ID", "WEZTERM_PANE", "TERMINATOR_UUID"];
 
 /// A program that runs coding agents.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +58,9 @@ pub struct Harness {
 pub struct Variables {
     /// Any of these, if set, shows that the harness runs above the caller.
     pub markers: &'static [&'static str],
+    /// Any of these, if set, shows it only if a process of the harness is above the caller too: everything that is started
+    /// below the harness inherits them, also what outlives it.
+    pub inherited: &'static [&'static str],
     /// Holds the pid of the harness.
     pub pid: Option<&'static str>,
     /// Whether they usually reach other harnesses started below this one too. If so, they count only where no other
@@ -91,7 +94,7 @@ impl Harness {
     pub fn signal_variables(&self) -> impl Iterator<Item = &'static str> {
         let markers = self.variables.markers;
         let session = self.session.variables().iter().filter(|name| !markers.contains(name));
-        markers.iter().chain(session).copied().chain(self.variables.pid)
+        markers.iter().chain(self.variables.inherited).chain(session).copied().chain(self.variables.pid)
     }
 }
 

@@ -8,7 +8,12 @@ pub(crate) static HARNESS: Harness = Harness {
     program: "opencode",
     package: "opencode-ai",
     mcp_client_prefix: "opencode",
-    variables: Variables { markers: &["OPENCODE"], pid: Some("OPENCODE_PID"), reach_other_harnesses: false },
+    variables: Variables {
+        markers: &["OPENCODE"],
+        inherited: &[],
+        pid: Some("OPENCODE_PID"),
+        reach_other_harnesses: false,
+    },
     session: Session::Process,
     mcp_session_key: None,
     session_files: None,

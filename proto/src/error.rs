@@ -33,6 +33,8 @@ codes! {
     RoomNotFound = "room_not_found", "join the workspace first: tt join";
     RoomClosed = "room_closed", "the room is closed; join another workspace";
     UnknownMember = "unknown_member", "join the workspace first: tt join";
+    Kicked = "kicked", "join again only if you should be here: tt join";
+    RoomInUse = "room_in_use", "ask the others to leave, or remove them: tt kick --force";
     UnknownTarget = "unknown_target", "see who is there with `tt state`";
     UnknownRecipient = "unknown_recipient", "see who is there with `tt state`";
     AmbiguousRecipient = "ambiguous_recipient", "use the full agent id";

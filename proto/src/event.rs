@@ -19,6 +19,7 @@ pub enum EventType {
     MessageSent,
     MemberJoined,
     MemberLeft,
+    MemberRenamed,
     NoteAdded,
     NoteResolved,
     ReservationExpired,
@@ -39,6 +40,7 @@ impl EventType {
         EventType::MessageSent,
         EventType::MemberJoined,
         EventType::MemberLeft,
+        EventType::MemberRenamed,
         EventType::NoteAdded,
         EventType::NoteResolved,
         EventType::ReservationExpired,
@@ -55,6 +57,7 @@ impl EventType {
             EventType::MessageSent => "message_sent",
             EventType::MemberJoined => "member_joined",
             EventType::MemberLeft => "member_left",
+            EventType::MemberRenamed => "member_renamed",
             EventType::NoteAdded => "note_added",
             EventType::NoteResolved => "note_resolved",
             EventType::ReservationExpired => "reservation_expired",
@@ -89,6 +92,13 @@ pub struct Event {
 pub struct MemberJoined {
     pub display_name: String,
     pub harness: Option<String>,
+}
+
+/// The payload of `member_renamed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRenamed {
+    pub display_name: String,
+    pub previous_name: String,
 }
 
 /// The payload of `note_added` and `note_resolved`.

@@ -104,7 +104,7 @@ impl Target {
             Target::Agent(agent) => to == Some(agent),
             Target::SelfOf(me) => match event.event_type {
                 EventType::MessageSent => to == Some(me) || (to.is_none() && from != Some(me)),
-                EventType::MemberJoined | EventType::MemberLeft => true,
+                EventType::MemberJoined | EventType::MemberLeft | EventType::MemberRenamed => true,
                 _ => from == Some(me) || to == Some(me),
             },
         }

@@ -25,6 +25,10 @@ pub struct Greeting {
     /// A path of the workspace the connection is about: the answer then names its room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_path: Option<String>,
+    /// A call that only a member may make also makes the caller a member of that room, if the call succeeds. It does not
+    /// bring back a member that was kicked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins: bool,
 }
 
 /// What the client knows of its environment. Evidence, not authority: the daemon derives the identity.

@@ -39,6 +39,10 @@ impl DeliveryHint {
 pub struct MessageSent {
     pub body: String,
     pub delivery_hint: DeliveryHint,
+    /// It was sent by a person at a terminal with no harness above it in the process tree. Evidence, not proof: an agent could
+    /// open a terminal of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_person: bool,
 }
 
 /// A room in which messages wait.

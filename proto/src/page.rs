@@ -144,6 +144,7 @@ mod tests {
             resolved_by_agent_id: agent(),
         };
         let room = RoomSummary {
+            size: None,
             room_id: text.as_str().into(),
             canonical_path: text.clone(),
             state: StickState::Reserved,

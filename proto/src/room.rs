@@ -46,7 +46,9 @@ pub enum DerivedState {
 #[serde(rename_all = "snake_case")]
 pub enum MemberStatus {
     Active,
-    /// Its process ended, or nothing was heard of it for `presence_ttl`. It returns by any call.
+    /// A person whose last terminal was closed. Messages wait for it, and it returns by any call.
+    Away,
+    /// An agent whose process ended, or of which nothing was heard for `presence_ttl`. It returns by any call.
     Gone,
     Left,
     Kicked,
@@ -56,6 +58,7 @@ impl MemberStatus {
     pub const fn as_str(self) -> &'static str {
         match self {
             MemberStatus::Active => "active",
+            MemberStatus::Away => "away",
             MemberStatus::Gone => "gone",
             MemberStatus::Left => "left",
             MemberStatus::Kicked => "kicked",
@@ -64,8 +67,18 @@ impl MemberStatus {
 
     /// A word 0.1.x used that we do not know is a member who is not there.
     pub fn parse(text: &str) -> Self {
-        let known = [Self::Active, Self::Gone, Self::Left, Self::Kicked];
+        let known = [Self::Active, Self::Away, Self::Gone, Self::Left, Self::Kicked];
         known.into_iter().find(|s| s.as_str() == text).unwrap_or(Self::Left)
+    }
+
+    /// Whether a message to everyone is for this member, and no other member may have its name.
+    pub const fn is_addressed(self) -> bool {
+        matches!(self, MemberStatus::Active | MemberStatus::Away)
+    }
+
+    /// Whether the membership goes on: it neither left nor was kicked.
+    pub const fn is_member(self) -> bool {
+        matches!(self, MemberStatus::Active | MemberStatus::Away | MemberStatus::Gone)
     }
 }
 
@@ -135,9 +148,23 @@ pub struct RoomSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
     pub turn_id: i64,
-    /// How many members are active.
+    /// How many members are active. A room without any is dormant: it keeps everything, and can be joined again.
     pub members: u32,
     pub updated_at: WallTime,
+    /// What is stored of it, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<RoomSize>,
+}
+
+/// What is stored of a room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomSize {
+    /// The events in its log.
+    pub events: u64,
+    /// Its messages that no recipient was shown yet, counted once for each recipient.
+    pub unread: u64,
+    /// The bytes that its members wrote: messages, handoffs, reasons and notes.
+    pub bytes: u64,
 }
 
 /// The error for a path that belongs to no room.

@@ -108,8 +108,8 @@ impl Script {
             "from_agent_id": "claude:a", "target_agent_id": "any"});
         rec.succeeds(&mut follower, "every filter", SUBSCRIBE, only);
         rec.keep_item(SUBSCRIBE, "what the filters let through", &follower.receive());
-        a.send("leave_room", Some(json!({"room_id": room_id})));
-        assert_eq!(a.receive()["result"]["status"], "room_deleted");
+        a.send("delete_room", Some(json!({"room_id": room_id})));
+        assert_eq!(a.receive()["result"]["room_id"], *room_id);
         rec.keep_item(SUBSCRIBE, "the room is deleted", &follower.receive());
     }
 }

@@ -204,6 +204,12 @@ impl Script {
         let removed = f.receive();
         assert_eq!(removed["result"]["status"], "removed", "{removed}");
         rec.keep("wait_for_turn", "kicked while waiting", request, &removed);
+        rec.fails(&mut f, "kicked", "one who was kicked", "add_note", json!({"room_id": room_id, "body": "x"}));
+        rec.fails(&mut stranger, "room_in_use", "others are there", "delete_room", json!({"room_id": room_id}));
+        let state =
+            rec.succeeds(&mut d, "a room with one who was kicked", "get_room_state", json!({"room_id": room_id}));
+        let rename = json!({"context_path": state["room"]["canonical_path"], "display_name": "reviewer"});
+        rec.succeeds(&mut d, "another name", "join_path", rename);
         let gone = json!({"room_id": room_id, "to": "claude:f", "body": "where are you?"});
         rec.succeeds(&mut d, "to one who was kicked", "send_message", gone);
 
@@ -217,6 +223,16 @@ impl Script {
         rec.succeeds(&mut d, "who came and went", "get_room_events", log);
         let nulls = json!({"room_id": room_id, "idempotency_key": null});
         rec.succeeds(&mut d, "the last one, null", "leave_room", nulls);
+        rec.fails(&mut d, "unknown_member", "one who left", "leave_room", json!({"room_id": room_id}));
+        rec.succeeds(
+            &mut d,
+            "sizes",
+            "list_rooms",
+            json!({"context_path": state["room"]["canonical_path"], "sizes": true}),
+        );
+        let delete = json!({"room_id": room_id, "idempotency_key": "delete"});
+        rec.succeeds(&mut d, "a dormant room", "delete_room", delete.clone());
+        rec.succeeds(&mut d, "the same key again", "delete_room", delete);
         rec.fails(&mut d, "room_not_found", "no such room", "leave_room", json!({"room_id": room_id}));
         let log = json!({"room_id": self.member("claude:b", "takeovers").1, "limit": 1000});
         let mut reader = self.agent("claude:b");

@@ -1,6 +1,8 @@
 //! Processes that exist only on paper: members of an in-process daemon can then die at a word.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 use ttd::liveness::{Exit, Kernel, Process, Processes};
@@ -17,11 +19,20 @@ const PLAYERS: u32 = 32;
 pub struct Cast {
     dead: watch::Sender<BTreeSet<u32>>,
     kernel: Kernel,
+    /// The player that leads the session of every real process, as a shell leads that of a terminal.
+    terminal: AtomicU32,
+    /// What the players above every caller are.
+    harness: Mutex<Option<&'static str>>,
 }
 
 impl Default for Cast {
     fn default() -> Self {
-        Self { dead: watch::Sender::new(BTreeSet::new()), kernel: Kernel::new() }
+        Self {
+            dead: watch::Sender::new(BTreeSet::new()),
+            kernel: Kernel::new(),
+            terminal: AtomicU32::new(0),
+            harness: Mutex::new(None),
+        }
     }
 }
 
@@ -38,13 +49,25 @@ impl Cast {
         });
     }
 
-    fn play(pid: u32) -> Process {
+    /// From now on callers sit at the terminal of this player.
+    pub fn sit_at(&self, pid: u32) {
+        self.terminal.store(pid, Ordering::SeqCst);
+    }
+
+    /// From now on the players are processes of this harness.
+    pub fn play_harness(&self, name: Option<&'static str>) {
+        *self.harness.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    fn play(&self, pid: u32) -> Process {
+        let harness = *self.harness.lock().unwrap_or_else(PoisonError::into_inner);
         Process {
             pid,
-            parent: pid + 1,
+            parent: if pid + 1 < FIRST + PLAYERS { pid + 1 } else { 0 },
             session: pid,
+            has_terminal: false,
             started_at: "the beginning".into(),
-            name: "player".into(),
+            name: harness.unwrap_or("player").into(),
             arguments_at: None,
         }
     }
@@ -53,11 +76,13 @@ impl Cast {
 impl Processes for Cast {
     fn get(&self, pid: u32) -> std::io::Result<Process> {
         if (FIRST..FIRST + PLAYERS).contains(&pid) {
-            let alive = (!self.dead.borrow().contains(&pid)).then(|| Self::play(pid));
+            let alive = (!self.dead.borrow().contains(&pid)).then(|| self.play(pid));
             return alive.ok_or_else(|| std::io::ErrorKind::NotFound.into());
         }
         // Nobody's shell is watched: whoever names no player lives where nobody can see it.
-        self.kernel.get(pid).map(|process| Process { session: process.pid, ..process })
+        let terminal = self.terminal.load(Ordering::SeqCst);
+        let session = if terminal == 0 { pid } else { terminal };
+        self.kernel.get(pid).map(|process| Process { session, has_terminal: terminal != 0, ..process })
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {

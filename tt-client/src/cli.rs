@@ -77,6 +77,9 @@ pub(crate) enum Command {
     Notes(LazyArgs<commands::notes::Args>),
     /// Show the events of the room
     Events(LazyArgs<commands::events::Args>),
+    /// Delete the room
+    #[command(subcommand, after_help = "Example:\n  tt room delete")]
+    Room(LazyArgs<commands::room::Args>),
     /// Show the state of the stick in one word; with --prompt, for a shell prompt
     Status(LazyArgs<commands::status::Args>),
     /// Show the stick in your shell prompt
@@ -124,6 +127,7 @@ impl Command {
             Self::Msg(LazyArgs(args)) => commands::msg::run(context, args),
             Self::Notes(LazyArgs(args)) => commands::notes::run(context, args),
             Self::Events(LazyArgs(args)) => commands::events::run(context, args),
+            Self::Room(LazyArgs(args)) => commands::room::run(context, args),
             Self::Status(LazyArgs(args)) => commands::status::run(context, args),
             Self::Prompt(LazyArgs(args)) => commands::prompt::run(context, args),
             Self::Whoami(LazyArgs(args)) => commands::whoami::run(context, args),

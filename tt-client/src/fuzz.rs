@@ -37,7 +37,9 @@ fn home() -> Environment {
 /// An event in text for a person, in a terminal of this width.
 pub fn render_event(event: &Event, width: Option<usize>) -> String {
     let style = Style::plain(width);
-    style.lines(&render::event(event, &Names::of([event]), &style))
+    let mut names = Names::default();
+    names.learn(event);
+    style.lines(&render::event(event, &names, &style))
 }
 
 /// A handoff in text for a person.

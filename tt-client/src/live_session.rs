@@ -10,7 +10,7 @@ use crate::Context;
 use crate::connect::{Client, DEADLINE};
 use crate::error::CommandError;
 use crate::output::{Format, Output};
-use crate::session::{PathArg, join_request, joins_request, report_join, room_of};
+use crate::session::{PathArg, join_request, names_request, report_join, room_of};
 use crate::text::names::Names;
 
 /// A room, and a WebSocket for calls and streams about it.
@@ -36,7 +36,7 @@ impl LiveSession {
         match self.client.call(request(self.room_id.clone())).await {
             Err(e) if e.code == ErrorCode::UnknownMember => {
                 let joined = self.client.call(join_request(&self.path, false, None)).await?;
-                report_join(&self.output, &joined);
+                report_join(&self.output, &joined.canonical_path, &joined.agent_id);
                 self.room_id = joined.room_id.clone();
                 Ok(self.client.call(request(joined.room_id)).await?)
             }
@@ -59,8 +59,13 @@ impl LiveSession {
         if self.output.format == Format::Json {
             return Ok(Names::default());
         }
-        let joins = self.client.call(joins_request(&self.room_id)).await?;
-        Ok(Names::of(&joins.events))
+        let mut names = Names::default();
+        loop {
+            let page = self.client.call(names_request(&self.room_id, names.cursor())).await?;
+            if names.learn_page(&page) {
+                return Ok(names);
+            }
+        }
     }
 
     /// The member with this name.

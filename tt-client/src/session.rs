@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tt_proto::escape::escape_text;
 use tt_proto::filter::OneOrMany;
 use tt_proto::requests::{
-    GetRoomEvents, GetRoomState, JoinPath, Joined, Method, ResolveMember, ResolvedMember, RoomState, Welcome,
+    GetRoomEvents, GetRoomState, JoinPath, Method, ResolveMember, ResolvedMember, RoomState, Welcome,
 };
 use tt_proto::room::nobody_joined;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
@@ -62,8 +62,8 @@ impl PathArg {
     }
 }
 
-/// How many joins are read to find the names of members.
-const MAX_NAMES: usize = 1000;
+/// How many events are read at a time to find the names of members.
+pub(crate) const MAX_NAMES: usize = 1000;
 
 /// Makes a fresh key for one write, so that repeating it after a lost connection changes nothing. The time, the process and
 /// a count make it unique, without seeding a generator of random numbers in a program that makes one call.
@@ -78,7 +78,6 @@ pub(crate) struct Session {
     pub client: HttpClient,
     pub output: Output,
     pub room_id: RoomId,
-    path: String,
 }
 
 impl Session {
@@ -88,7 +87,7 @@ impl Session {
         let client =
             HttpClient::connect(context.settings_at(Some(path.clone()))).map_err(CommandError::from_connect)?;
         let output = context.output_for(client.welcome());
-        Ok(Self { room_id: room_of(client.welcome(), &path)?, client, output, path })
+        Ok(Self { room_id: room_of(client.welcome(), &path)?, client, output })
     }
 
     /// Finds the room of this path and makes a member's first call in one request: the call is about the room `here`.
@@ -102,7 +101,7 @@ impl Session {
         let (client, answer) = HttpClient::connect_and_call(context.settings_at(Some(path.clone())), &first)
             .map_err(CommandError::from_connect)?;
         let output = context.output_for(client.welcome());
-        let mut session = Self { room_id: room_of(client.welcome(), &path)?, client, output, path };
+        let mut session = Self { room_id: room_of(client.welcome(), &path)?, client, output };
         let answer = match answer {
             Err(e) if e.code == ErrorCode::UnknownMember => session.join_and_call(DEADLINE, request)?,
             answer => answer?,
@@ -115,7 +114,8 @@ impl Session {
         Self::find_and_call(context, path, |room_id| GetRoomState { room_id })
     }
 
-    /// Makes a call that only a member may make. A caller that is not a member yet joins the existing room, and is told so.
+    /// Makes a call that only a member may make. A caller that is not a member yet joins the existing room with it, unless the
+    /// call is refused, and is told so. One that was kicked stays out.
     pub(crate) fn call<M: Method>(&mut self, request: impl Fn(RoomId) -> M) -> Result<M::Answer, CommandError> {
         self.call_within(DEADLINE, request)
     }
@@ -137,10 +137,14 @@ impl Session {
         deadline: Duration,
         request: impl Fn(RoomId) -> M,
     ) -> Result<M::Answer, CommandError> {
-        let joined = self.client.call(&join_request(&self.path, false, None))?;
-        report_join(&self.output, &joined);
-        self.room_id = joined.room_id.clone();
-        Ok(self.client.call_within(deadline, &request(joined.room_id))?)
+        // Joins and calls in one: a call that is refused must not make the caller a member.
+        self.client.join_by_calls()?;
+        let answer = self.client.call_within(deadline, &request(self.room_id.clone()))?;
+        if self.output.format == Format::Text {
+            let state = self.client.call(&GetRoomState { room_id: self.room_id.clone() })?;
+            report_join(&self.output, &state.room.canonical_path, &self.client.welcome().identity.agent_id);
+        }
+        Ok(answer)
     }
 
     /// The names of the members, for text. It is only a read: no member's presence changes.
@@ -148,8 +152,13 @@ impl Session {
         if self.output.format == Format::Json {
             return Ok(Names::default());
         }
-        let joins = self.client.call(&joins_request(&self.room_id))?;
-        Ok(Names::of(&joins.events))
+        let mut names = Names::default();
+        loop {
+            let page = self.client.call(&names_request(&self.room_id, names.cursor()))?;
+            if names.learn_page(&page) {
+                return Ok(names);
+            }
+        }
     }
 
     /// The member with this name.
@@ -179,19 +188,21 @@ pub(crate) fn join_request(path: &str, force_new: bool, name: Option<String>) ->
 }
 
 /// Tells a person that the command has joined the room.
-pub(crate) fn report_join(output: &Output, joined: &Joined) {
+pub(crate) fn report_join(output: &Output, canonical_path: &str, agent_id: &AgentId) {
     if output.format == Format::Text {
-        let line = format!("joined {} as {}", escape_text(&joined.canonical_path), names::id(&joined.agent_id));
+        let line = format!("joined {} as {}", escape_text(canonical_path), names::id(agent_id));
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
 
-/// The request for the joins of a room, which name its members.
-pub(crate) fn joins_request(room_id: &RoomId) -> GetRoomEvents {
+/// The request for the next events that name members: those after this one.
+pub(crate) fn names_request(room_id: &RoomId, after: i64) -> GetRoomEvents {
+    let types = ["member_joined", "member_left", "member_renamed"];
     GetRoomEvents {
         room_id: room_id.clone(),
+        after_event_seq: Some(after),
         limit: Some(MAX_NAMES),
-        event_type: Some(OneOrMany::One("member_joined".into())),
+        event_type: Some(OneOrMany::Many(types.map(str::to_owned).to_vec())),
         ..Default::default()
     }
 }

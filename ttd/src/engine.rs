@@ -17,8 +17,8 @@ use tt_proto::room::Liveness;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use tt_rules::resolution::Resolution;
 use tt_rules::{
-    Caller, Command, ConnectionId, Decision, Due, Effect, LeaseTime, Needs, Now, Overview, Reply, Request, Room,
-    TimerKey, decide,
+    Caller, Command, ConnectionId, Decision, Due, Effect, LeaseTime, Member, Needs, Now, Overview, Reply, Request,
+    Room, TimerKey, decide,
 };
 use tt_store::{Loaded, Location, Reader, RequestKey, Store, UnitOfWork};
 
@@ -274,10 +274,7 @@ impl Engine {
     fn apply_runtime_state(&self, room: &mut Room, from_disk: bool) {
         let (inner, room_id) = (&self.0, room.room_id.clone());
         // First, because it may have to look at a process, which no lock should wait for.
-        let alive = |anchor: &Option<Anchor>| {
-            anchor.as_ref().map_or(Liveness::Unknown, |anchor| inner.processes.liveness(anchor))
-        };
-        let liveness: Vec<Liveness> = room.members.iter().map(|member| alive(&member.anchor)).collect();
+        let liveness: Vec<Liveness> = room.members.iter_mut().map(|member| self.look_at_processes(member)).collect();
         let members = room.members.iter_mut().zip(liveness);
         inner.waiters.of_room(&room_id, |waiting| {
             inner.presence.of_room(&room_id, |last| {
@@ -300,6 +297,26 @@ impl Engine {
                 }
             });
         });
+    }
+
+    /// Whether a member is alive: its process, or any of the terminals of a person. Terminals that were closed are forgotten
+    /// while another is open.
+    fn look_at_processes(&self, member: &mut Arc<Member>) -> Liveness {
+        let processes = &self.0.processes;
+        if member.terminals.is_empty() {
+            return member.anchor.as_ref().map_or(Liveness::Unknown, |anchor| processes.liveness(anchor));
+        }
+        let terminals: Vec<Liveness> = member.terminals.iter().map(|terminal| processes.liveness(terminal)).collect();
+        let (open, closed): (Vec<_>, Vec<_>) = terminals.iter().partition(|liveness| **liveness != Liveness::Gone);
+        if !open.is_empty() && !closed.is_empty() {
+            let mut liveness = terminals.iter();
+            Arc::make_mut(member).terminals.retain(|_| liveness.next() != Some(&Liveness::Gone));
+        }
+        match open.as_slice() {
+            [] => Liveness::Gone,
+            open if open.contains(&&Liveness::Alive) => Liveness::Alive,
+            _ => Liveness::Unknown,
+        }
     }
 
     /// Does what a committed decision asks for.
@@ -555,7 +572,8 @@ mod tests {
         }
         let room_id = room_id.unwrap();
         let (to, body) = (Recipients::Agent(AgentId::trusted("b")), "hi".to_owned());
-        let send = Command::SendMessage { to, body, delivery_hint: Default::default(), expires_at: None };
+        let delivery_hint = Default::default();
+        let send = Command::SendMessage { to, body, delivery_hint, from_person: false, expires_at: None };
         engine.run(&room_id, context("a", 1), send, |_| ()).await.unwrap();
         (engine, room_id)
     }

@@ -65,9 +65,20 @@ impl Directory {
         Some(Self { home: home.map(Path::to_owned), path: dir })
     }
 
-    /// The directories whose room this one would be in, deepest first.
-    pub fn candidates(&self) -> impl Iterator<Item = &Path> {
-        self.path.ancestors().take_while(|d| in_reach(d, &self.path, self.home.as_deref()))
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directories whose room this one can be in, deepest first: none is above the top of its git repository.
+    pub fn candidates(&self) -> Vec<PathBuf> {
+        let mut candidates = Vec::new();
+        for dir in self.path.ancestors().take_while(|d| in_reach(d, &self.path, self.home.as_deref())) {
+            candidates.push(dir.to_owned());
+            if is_git_top(dir) {
+                break;
+            }
+        }
+        candidates
     }
 }
 
@@ -77,7 +88,7 @@ impl Workspace {
         let keep =
             |test: &dyn Fn(&Path) -> bool| directory.path.ancestors().filter(|d| test(d)).map(Path::to_owned).collect();
         Self {
-            git_tops: keep(&|d| d.join(".git").exists()),
+            git_tops: keep(&is_git_top),
             marked: keep(&|d| MARKERS.iter().any(|marker| d.join(marker).exists())),
             directory,
         }
@@ -92,6 +103,11 @@ impl Workspace {
     pub fn resolve(&self, existing: &HashMap<PathBuf, RoomId>, force_new: bool) -> Resolution {
         resolve(&self.directory.path, force_new, &KnownWorld { workspace: self, existing })
     }
+}
+
+/// Whether a git repository, a worktree (where `.git` is a file) or a submodule begins in this directory.
+fn is_git_top(dir: &Path) -> bool {
+    dir.join(".git").exists()
 }
 
 struct KnownWorld<'a> {
@@ -142,7 +158,7 @@ mod tests {
     fn home_counts_only_for_home_itself() {
         let candidates = |dir: &str, home: Option<&str>| {
             let directory = working_directory(dir, dir, home).unwrap();
-            directory.candidates().map(|d| d.display().to_string()).collect::<Vec<_>>()
+            directory.candidates().iter().map(|d| d.display().to_string()).collect::<Vec<_>>()
         };
         assert_eq!(candidates("/h/p/src", None), ["/h/p/src", "/h/p", "/h", "/"]);
         assert_eq!(candidates("/h/p/src", Some("/h")), ["/h/p/src", "/h/p"]);

@@ -46,7 +46,9 @@ impl Target for Escape {
 
 /// As the body of a message in the block that a model reads.
 fn in_block(body: &str) -> Result<(), String> {
-    let sent = MessageSent { body: body.to_owned(), delivery_hint: DeliveryHint::Normal };
+    // Marked as a person's or not, so that both heads of the block are tried.
+    let from_person = body.len() % 2 == 1;
+    let sent = MessageSent { body: body.to_owned(), delivery_hint: DeliveryHint::Normal, from_person };
     let event = Event {
         event_seq: 1,
         event_id: EventId::from("e"),

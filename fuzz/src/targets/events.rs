@@ -60,7 +60,7 @@ impl Target for Events {
             ensure!(shown.split('\n').all(is_harmless), "it is shown as {shown:?}");
         }
         if let Some(line) = block::message_line(&event) {
-            ensure!(is_harmless(&line), "a model reads {line:?}");
+            ensure!(is_harmless(&line.json), "a model reads {line:?}");
         }
         Ok(Verdict::Accepted)
     }

@@ -109,7 +109,7 @@ impl FieldType for Greeting {
     const JSON_TYPE: JsonType = JsonType::Object;
 
     fn check_size(&self, _: &str) -> Result<(), Error> {
-        let Greeting { protocol: _, version, capabilities, signals, cwd, context_path } = self;
+        let Greeting { protocol: _, version, capabilities, signals, cwd, context_path, joins: _ } = self;
         let texts = [("version", Some(version)), ("cwd", cwd.as_ref()), ("context_path", context_path.as_ref())];
         for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text?))) {
             check_length(field, text, MAX_TEXT_BYTES)?;

@@ -15,7 +15,7 @@ methods! {
         room_id: RoomId,
         body: String,
         to_agent_id: Option<AgentId>,
-        /// The recipient by what people type: a name, the beginning of an id, or `room` for everyone.
+        /// The recipient by what people type: a name, the beginning of an id, or `room`, `all` or `everyone`.
         to: Option<String>,
         /// `normal`, `important` or `interrupt`.
         delivery_hint: Option<String>,
@@ -25,7 +25,8 @@ methods! {
     /// Lists the rooms in which messages wait for the caller. Changes nothing.
     ListInbox = "list_inbox" -> InboxRooms {}
 
-    /// Takes the messages in the caller's inbox, waiting for one if it is empty.
+    /// Takes the messages in the caller's inbox, waiting for one if it is empty. A person takes nothing: all of its connections
+    /// may be shown the messages, and any of them may confirm.
     TakeMessages = "take_messages" -> Taken {
         room_id: RoomId,
         surface: String,
@@ -35,6 +36,8 @@ methods! {
         /// Past this many, the newer ones stay in the inbox.
         limit: Option<usize>,
         max_wait_ms: Option<u64>,
+        /// Only for people: the messages to the caller in the log after this event, whether or not they were confirmed.
+        after_event_seq: Option<i64>,
     }
 
     /// Returns messages that this connection took and will not show. Refused as a whole if another connection holds one of
@@ -87,6 +90,9 @@ pub struct Taken {
     /// How many newer messages stayed in the inbox, counted up to [`MAX_COUNTED`].
     #[serde(default)]
     pub more: usize,
+    /// Only for people: the event after which the next call reads on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor_event_seq: Option<i64>,
 }
 
 /// The most messages that one confirmation or return lists, and that one take skips.

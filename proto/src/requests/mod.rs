@@ -95,6 +95,7 @@ table! {
         JoinPath,
         LeaveRoom,
         KickMember,
+        DeleteRoom,
         ListRooms,
         GetRoomState,
         ResolveMember,

@@ -35,12 +35,20 @@ methods! {
         idempotency_key: Option<String>,
     }
 
+    /// Deletes a room with its log, its notes and its messages. Refused while another member is there.
+    DeleteRoom = "delete_room" -> RoomDeleted {
+        room_id: RoomId,
+        idempotency_key: Option<String>,
+    }
+
     /// Lists the rooms by their paths, or the one a path belongs to.
     ListRooms = "list_rooms" -> RoomList {
         context_path: Option<String>,
         /// Only those after the room with this canonical path.
         after_path: Option<String>,
         limit: Option<usize>,
+        /// Also tell how much is stored of each.
+        sizes: Option<bool>,
     }
 
     /// Shows a room, its members, its handoffs and whether it may be taken over.
@@ -48,7 +56,8 @@ methods! {
         room_id: RoomId,
     }
 
-    /// Finds the one member a name means: a full agent id, or a display name or id prefix that fits a single active member.
+    /// Finds the one member a name means: a full agent id; else a display name or id prefix that fits a single member that is
+    /// active, or else away, or else gone.
     ResolveMember = "resolve_member" -> ResolvedMember {
         room_id: RoomId,
         name: String,
@@ -86,17 +95,16 @@ pub struct Joined {
 /// The answer to `leave_room`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// `left` or `room_deleted`.
     pub status: Departure,
     pub room_id: RoomId,
     pub canonical_path: String,
+    /// How many members are active. Without any, the room is dormant and keeps everything.
     pub remaining_members: usize,
 }
 
 /// The answer to `kick_member`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kicked {
-    /// `kicked` or `room_deleted`.
     pub status: Departure,
     pub kicked_agent_id: AgentId,
     pub remaining_members: usize,
@@ -110,7 +118,13 @@ pub struct Kicked {
 pub enum Departure {
     Left,
     Kicked,
-    RoomDeleted,
+}
+
+/// The answer to `delete_room`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomDeleted {
+    pub room_id: RoomId,
+    pub canonical_path: String,
 }
 
 /// The answer to `list_rooms`.

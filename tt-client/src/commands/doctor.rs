@@ -7,7 +7,8 @@ use tt_harness::Harness;
 use tt_proto::escape::escape_text;
 use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::is_private_dir;
-use tt_proto::requests::DaemonStatus;
+use tt_proto::requests::{DaemonStatus, ListRooms};
+use tt_proto::room::RoomSummary;
 use tt_proto::{Error, ErrorCode, VERSION};
 
 use crate::Context;
@@ -15,6 +16,7 @@ use crate::connect::{HttpClient, LockState, Settings, daemon_program, lock_state
 use crate::error::CommandError;
 use crate::install::{Places, Setup};
 use crate::text::Style;
+use crate::text::render::size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tt doctor")]
@@ -238,7 +240,38 @@ fn daemon(settings: &Settings) -> Vec<Check> {
         ),
         _ => Check::ok("identity", who.agent_id.to_string()),
     };
-    vec![Check::ok("daemon", running), versions, identity]
+    let mut checks = vec![Check::ok("daemon", running), versions, identity];
+    checks.extend(rooms(&mut client));
+    checks
+}
+
+/// The most dormant rooms that are listed; the largest come first.
+const MAX_DORMANT_SHOWN: usize = 10;
+
+/// How many rooms there are, and what the dormant ones keep.
+fn rooms(client: &mut HttpClient) -> Vec<Check> {
+    let all = match client.call(&ListRooms { sizes: Some(true), ..Default::default() }) {
+        Ok(list) => list.rooms,
+        Err(e) => return vec![Check::failed("rooms", &e)],
+    };
+    let mut dormant: Vec<&RoomSummary> = all.iter().filter(|room| room.members == 0).collect();
+    dormant.sort_by_key(|room| std::cmp::Reverse(room.size.unwrap_or_default().bytes));
+    let summary = match dormant.len() {
+        0 => format!("{} with members, none dormant", all.len()),
+        count => {
+            format!("{} with members, {count} dormant: nobody is in them, and they keep everything", all.len() - count)
+        }
+    };
+    let mut checks = vec![Check::ok("rooms", summary)];
+    for room in dormant.iter().take(MAX_DORMANT_SHOWN) {
+        let size = size(&room.size.unwrap_or_default());
+        let path = &room.canonical_path;
+        checks.push(Check::ok("dormant", format!("{path}: {size}; `tt join` resumes it, `tt room delete` deletes it")));
+    }
+    if let Some(more) = dormant.len().checked_sub(MAX_DORMANT_SHOWN).filter(|more| *more > 0) {
+        checks.push(Check::ok("dormant", format!("and {more} smaller ones: tt list")));
+    }
+    checks
 }
 
 fn text(report: &Report, style: &Style) -> String {

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Make a room at this exact path, inside another workspace's
     #[arg(long)]
     force_new: bool,
-    /// Your name in this room
+    /// Your name in this room, by which others address you; a name that is taken gets a number
     #[arg(long, value_name = "DISPLAY")]
     name: Option<String>,
 }
@@ -35,6 +35,9 @@ fn text(joined: &Joined, style: &Style) -> String {
         style.bold(&escape_text(&joined.canonical_path)),
         style.bold(&names::id(&joined.agent_id))
     );
+    if let Some(name) = unusual_name(joined) {
+        text.push_str(&format!("  you are called {} here\n", style.bold(&names::quoted(name))));
+    }
     if let Some(warning) = &joined.warning {
         text.push_str(&style.warn(&format!("  note: {}\n", escape_text(warning))));
     }
@@ -47,5 +50,15 @@ fn text(joined: &Joined, style: &Style) -> String {
     let here =
         if others.is_empty() { "nobody else is here".to_owned() } else { format!("here: {}", others.join(", ")) };
     text.push_str(&style.dim(&format!("  {here}\n")));
+    if joined.room_state.pending_handoff_event_seq.is_some() && joined.room_state.owner.is_none() {
+        text.push_str("  a handoff waits for the next holder: tt try\n");
+    }
     text
+}
+
+/// The caller's name, unless its id shows it.
+fn unusual_name(joined: &Joined) -> Option<&str> {
+    let me = joined.members.iter().find(|m| m.agent_id == joined.agent_id)?;
+    let mut usual = joined.agent_id.as_str().splitn(2, ':');
+    (!usual.any(|part| part == me.display_name)).then_some(me.display_name.as_str())
 }

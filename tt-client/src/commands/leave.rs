@@ -1,7 +1,7 @@
 //! `tt leave`: leaves the room.
 
 use tt_proto::escape::escape_text;
-use tt_proto::requests::{Departure, LeaveRoom};
+use tt_proto::requests::LeaveRoom;
 
 use crate::Context;
 use crate::error::CommandError;
@@ -20,7 +20,10 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     // Not through `Session::call`, which joins first.
     let left = session.client.call(&LeaveRoom { room_id: room_id.clone(), idempotency_key: key.clone() })?;
     Ok(session.output.answer(&left, |left, _| {
-        let rest = if left.status == Departure::RoomDeleted { "; nobody is left, and the room is gone" } else { "" };
+        let rest = match left.remaining_members {
+            0 => "; nobody is left, and the room keeps everything for the next to join",
+            _ => "",
+        };
         format!("left {}{rest}", escape_text(&left.canonical_path))
     })?)
 }

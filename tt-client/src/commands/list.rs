@@ -46,7 +46,11 @@ fn text(rooms: &RoomList, style: &Style) -> String {
             (None, Some(agent)) => format!("reserved for {}", called(agent)),
             (None, None) => room.state.as_str().to_owned(),
         };
-        let members = if room.members == 1 { "1 member".into() } else { format!("{} members", room.members) };
+        let members = match room.members {
+            0 => "dormant".into(),
+            1 => "1 member".into(),
+            members => format!("{members} members"),
+        };
         let when = style.dim(&format!("{members}, {}", render::ago(room.updated_at, now)));
         format!("{}\n  {holder}  {when}\n", style.bold(&escape_text(&room.canonical_path)))
     };

@@ -15,6 +15,7 @@ pub(crate) mod msg;
 pub(crate) mod notes;
 pub(crate) mod prompt;
 pub(crate) mod release;
+pub(crate) mod room;
 pub(crate) mod service;
 pub(crate) mod state;
 pub(crate) mod status;

@@ -42,10 +42,14 @@ pub(crate) enum Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SendArgs {
     /// The member (name, agent id, or the beginning of one), or `room` for everyone
-    who: String,
+    #[arg(required_unless_present = "room")]
+    who: Option<String>,
     /// The message
-    #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
+    #[arg(required_unless_present_any = ["stdin", "room"], conflicts_with = "stdin")]
     body: Vec<String>,
+    /// Send it to everyone: then there is no member before the message
+    #[arg(long)]
+    room: bool,
     /// Ask the recipient to interrupt its work
     #[arg(long, conflicts_with = "important")]
     interrupt: bool,
@@ -91,7 +95,15 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
 }
 
 fn send(context: &Context, args: SendArgs) -> Result<(), CommandError> {
-    let body = if args.stdin { read_stdin()? } else { args.body.join(" ") };
+    let (to, words) = match args.who {
+        Some(who) if !args.room => (who, args.body),
+        first => ("room".to_owned(), first.into_iter().chain(args.body).collect()),
+    };
+    if args.stdin && !words.is_empty() {
+        let twice = Error::new(ErrorCode::InvalidInput, "the message is given twice, as an argument and by --stdin");
+        return Err(CommandError::Refused(twice.hint("leave one of them out")));
+    }
+    let body = if args.stdin { read_stdin()? } else { words.join(" ") };
     let hint = match (args.interrupt, args.important) {
         (true, _) => DeliveryHint::Interrupt,
         (_, true) => DeliveryHint::Important,
@@ -101,7 +113,7 @@ fn send(context: &Context, args: SendArgs) -> Result<(), CommandError> {
     let send = |room_id| SendMessage {
         room_id,
         body: body.clone(),
-        to: Some(args.who.clone()),
+        to: Some(to.clone()),
         delivery_hint: Some(hint.as_str().to_owned()),
         idempotency_key: key.clone(),
         ..Default::default()

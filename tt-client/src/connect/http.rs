@@ -88,6 +88,13 @@ impl HttpClient {
         &self.welcome
     }
 
+    /// From now on a member's call also makes the caller a member of the room, if the call succeeds.
+    pub fn join_by_calls(&mut self) -> Result<(), Error> {
+        self.settings.joins = true;
+        let hello = Hello { hello: self.settings.greeting() };
+        self.call(&hello).map(|_| ())
+    }
+
     /// Makes one call. A connection that was cut is opened again and the call repeated, so it must be safe to repeat: a read,
     /// or a write with an idempotency key.
     pub fn call<M: Method>(&mut self, request: &M) -> Result<M::Answer, Error> {

@@ -53,6 +53,8 @@ pub struct Settings {
     pub start_timeout: Duration,
     /// A path in the workspace that the caller works with. The response to the greeting names its room.
     pub context_path: Option<String>,
+    /// Whether a member's call also makes the caller a member of the room.
+    pub joins: bool,
 }
 
 impl Settings {
@@ -68,6 +70,7 @@ impl Settings {
             deadline: DEADLINE,
             start_timeout: START_TIMEOUT,
             context_path: None,
+            joins: false,
             env,
         })
     }
@@ -80,6 +83,7 @@ impl Settings {
             signals: self.signals.clone(),
             cwd: self.cwd.as_ref().map(|d| d.display().to_string()),
             context_path: self.context_path.clone(),
+            joins: self.joins,
         }
     }
 

@@ -4,10 +4,11 @@
 //! Harnesses differ in what they show, the text or the structured content, so both have the messages.
 
 use serde_json::Value;
+use tt_proto::RoomId;
+use tt_proto::block::{self, Line};
 use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
 use tt_proto::requests::ListInbox;
-use tt_proto::{RoomId, block};
 
 use crate::connect::Client;
 use crate::receive::{Receipt, TakeOptions};
@@ -19,7 +20,7 @@ const MAX_BYTES: usize = 8 * 1024;
 /// The messages that one answer carries.
 #[derive(Debug)]
 pub(super) struct AnswerInbox {
-    lines: Vec<String>,
+    lines: Vec<Line>,
     receipt: Receipt,
     bytes: usize,
     /// How many more are in the inbox, including those that were taken and did not fit.
@@ -57,13 +58,13 @@ impl AnswerInbox {
             return;
         }
         let Some(line) = block::message_line(event) else { return };
-        let fits = self.lines.is_empty() || self.bytes + line.len() <= MAX_BYTES;
+        let fits = self.lines.is_empty() || self.bytes + line.json.len() <= MAX_BYTES;
         if self.more > 0 || !fits || self.lines.len() == MAX_MESSAGES {
             self.more += 1;
             self.receipt.mark_unshown(event);
             return;
         }
-        self.bytes += line.len();
+        self.bytes += line.json.len();
         self.receipt.mark_shown(event);
         self.lines.push(line);
     }
@@ -84,8 +85,8 @@ impl AnswerInbox {
 
     /// The messages as part of the structured answer.
     pub(super) fn value(&self) -> Value {
-        let messages: Vec<Value> = self.lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        serde_json::json!({ "about": block::ABOUT, "messages": messages, "more": self.more })
+        let messages: Vec<Value> = self.lines.iter().filter_map(|line| serde_json::from_str(&line.json).ok()).collect();
+        serde_json::json!({ "about": block::about(&self.lines), "messages": messages, "more": self.more })
     }
 
     /// Confirms that the messages were shown. Those that cannot be confirmed come again, which is better than not at all.
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     fn message(event_seq: i64, body: &str) -> Event {
-        let payload = MessageSent { body: body.into(), delivery_hint: DeliveryHint::Normal };
+        let payload = MessageSent { body: body.into(), delivery_hint: DeliveryHint::Normal, from_person: false };
         Event {
             event_seq,
             event_id: EventId::fresh(),

@@ -27,6 +27,8 @@ pub(crate) struct InboxPrinter {
     writing: Option<(LineWrite, Item)>,
     /// The number of the last message that was written.
     pub cursor: i64,
+    /// Where a person reads on in the log. Each of its terminals has its own, so that all of them show everything.
+    log_cursor: Option<i64>,
 }
 
 /// What a line shows.
@@ -47,16 +49,18 @@ pub(crate) struct Round {
 
 impl InboxPrinter {
     pub(crate) fn new(session: LiveSession, surface: Surface, from: Option<AgentId>) -> Self {
-        Self { session, receipt: Receipt::new(surface).only_from(from), writing: None, cursor: 0 }
+        Self { session, receipt: Receipt::new(surface).only_from(from), writing: None, cursor: 0, log_cursor: None }
     }
 
     /// Takes the messages in the inbox, or waits for some, prints and confirms them. What could not be written stays in the
     /// inbox.
     pub(crate) async fn print(&mut self, options: TakeOptions) -> Result<Round, CommandError> {
-        let taken = self.take(options).await?;
+        let taken = self.take(TakeOptions { after: self.log_cursor, ..options }).await?;
+        let read_on = taken.cursor_event_seq;
         let is_empty = taken.events.is_empty() && taken.skipped.is_none();
         let skips_on = taken.events.is_empty() && taken.skipped.is_some() && taken.more > 0;
         let result = self.show(taken).await?;
+        self.log_cursor = read_on.or(self.log_cursor);
         self.receipt.confirm_live(&mut self.session.client).await?;
         Ok(Round { is_empty, skips_on, result })
     }

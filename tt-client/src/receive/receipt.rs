@@ -21,6 +21,8 @@ pub(crate) struct TakeOptions {
     /// Skip all but this many of the newest.
     pub max_replay: Option<usize>,
     pub wait: Duration,
+    /// For a person: read the log after this event instead of the inbox.
+    pub after: Option<i64>,
 }
 
 /// The messages that one surface has taken: those it has shown and those it returns unshown. It makes the requests that
@@ -54,6 +56,7 @@ impl Receipt {
             limit: options.limit,
             max_replay: options.max_replay,
             max_wait_ms: Some(u64::try_from(options.wait.as_millis()).unwrap_or(u64::MAX)),
+            after_event_seq: options.after,
         }
     }
 

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use tt_proto::AgentId;
 use tt_proto::escape::escape_text;
-use tt_proto::event::{Event, EventType, MemberJoined};
-use tt_proto::names::{NamedMember, is_unambiguous};
-use tt_proto::room::{Member, MemberStatus};
+use tt_proto::event::{Event, EventType, MemberJoined, MemberRenamed};
+use tt_proto::names::{NamedMember, is_reserved, is_unambiguous};
+use tt_proto::requests::EventPage;
+use tt_proto::room::Member;
+
+use crate::session::MAX_NAMES;
 
 /// A member's name, or its id if another active member has the same name or any member has that name as its id.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
@@ -15,19 +18,19 @@ pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     let named = members.iter().map(|member| NamedMember {
         agent_id: &member.agent_id,
         display_name: &member.display_name,
-        is_active: member.status == MemberStatus::Active,
+        is_active: member.status.is_addressed(),
     });
     if is_unambiguous(agent, &member.display_name, named) { quoted(&member.display_name) } else { id(agent) }
 }
 
-/// Words that we print in the place of a name.
-const RESERVED_WORDS: [&str; 5] = ["everyone", "nobody", "room", "somebody", "you"];
+/// Words that we print in the place of a name, besides those that no member may have as its name.
+const RESERVED_WORDS: [&str; 3] = ["nobody", "somebody", "you"];
 
 /// A name, in quotes if it could be mistaken for an id, for one of our words, for more than a name or, because of similar
 /// letters of another script, for another name.
 pub(crate) fn quoted(name: &str) -> String {
     let plain = name.chars().all(is_plain);
-    if plain && !RESERVED_WORDS.iter().any(|word| name.eq_ignore_ascii_case(word)) {
+    if plain && !is_reserved(name) && !RESERVED_WORDS.iter().any(|word| name.eq_ignore_ascii_case(word)) {
         return name.to_owned();
     }
     in_quotes(name)
@@ -53,29 +56,69 @@ fn in_quotes(text: &str) -> String {
     format!("\"{}\"", escape_text(text).replace('"', "\\\""))
 }
 
-/// Members' names as the log gives them: the display name if only one member has it, else the agent id.
+/// Members' names as the log gives them: the display name if it is its own, else the agent id.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Names(BTreeMap<AgentId, String>);
+pub(crate) struct Names {
+    members: BTreeMap<AgentId, Known>,
+    /// The last event that was learned from.
+    cursor: i64,
+}
+
+/// What the log says of a member.
+#[derive(Debug, Clone)]
+struct Known {
+    name: String,
+    is_active: bool,
+}
 
 impl Names {
-    pub(crate) fn of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
-        let mut names = Self::default();
-        events.into_iter().for_each(|event| names.learn(event));
-        names
+    /// The event after which to read on.
+    pub(crate) fn cursor(&self) -> i64 {
+        self.cursor
     }
 
-    /// Notes the name that a member joined with.
+    /// Learns from a page of the log. Returns whether it was the last one.
+    pub(crate) fn learn_page(&mut self, page: &EventPage) -> bool {
+        page.events.iter().for_each(|event| self.learn(event));
+        self.cursor = page.cursor_event_seq;
+        page.events.len() < MAX_NAMES
+    }
+
+    /// Notes the name of a member that joined or was renamed, and that a member left.
     pub(crate) fn learn(&mut self, event: &Event) {
-        let joined = event.payload.as_ref().and_then(|p| serde_json::from_str::<MemberJoined>(p.as_str()).ok());
-        if let (EventType::MemberJoined, Some(agent), Some(joined)) = (event.event_type, &event.from_agent_id, joined) {
-            self.0.insert(agent.clone(), joined.display_name);
+        let Some(agent) = &event.from_agent_id else { return };
+        let payload = event.payload.as_ref().map_or("", |payload| payload.as_str());
+        match event.event_type {
+            EventType::MemberJoined => {
+                if let Ok(MemberJoined { display_name, .. }) = serde_json::from_str(payload) {
+                    self.members.insert(agent.clone(), Known { name: display_name, is_active: true });
+                }
+            }
+            EventType::MemberRenamed => {
+                if let (Ok(renamed), Some(known)) =
+                    (serde_json::from_str::<MemberRenamed>(payload), self.members.get_mut(agent))
+                {
+                    known.name = renamed.display_name;
+                }
+            }
+            // A person that is away keeps its name.
+            EventType::MemberLeft if event.reason.as_deref() != Some("terminal_closed") => {
+                if let Some(known) = self.members.get_mut(agent) {
+                    known.is_active = false;
+                }
+            }
+            _ => {}
         }
     }
 
     pub(crate) fn get(&self, agent: &AgentId) -> String {
-        let named = self.0.iter().map(|(agent_id, name)| NamedMember { agent_id, display_name: name, is_active: true });
-        match self.0.get(agent) {
-            Some(name) if is_unambiguous(agent, name, named) => quoted(name),
+        let named = self.members.iter().map(|(agent_id, known)| NamedMember {
+            agent_id,
+            display_name: &known.name,
+            is_active: known.is_active,
+        });
+        match self.members.get(agent) {
+            Some(known) if is_unambiguous(agent, &known.name, named) => quoted(&known.name),
             _ => id(agent),
         }
     }
@@ -101,6 +144,40 @@ mod tests {
         ] {
             assert_eq!(quoted(name), shown);
         }
+    }
+
+    #[test]
+    fn the_log_tells_who_has_a_name_now() {
+        let event = |seq: i64, kind: &str, from: &str, rest: &str| -> Event {
+            let json = format!(
+                r#"{{"event_seq":{seq},"event_id":"e","room_id":"r","turn_id":0,"event_type":"{kind}","from_agent_id":"{from}",
+                    "to_agent_id":null,"handoff":null,"created_at":"2026-11-16T01:02:03.456Z",{rest}}}"#
+            );
+            serde_json::from_str(&json).unwrap()
+        };
+        let joined = |seq, from, name: &str| {
+            event(
+                seq,
+                "member_joined",
+                from,
+                &format!(r#""reason":"joined","payload":{{"display_name":"{name}","harness":null}}"#),
+            )
+        };
+        let left = |seq, from, reason: &str| {
+            event(seq, "member_left", from, &format!(r#""reason":"{reason}","payload":null"#))
+        };
+        let mut names = Names::default();
+        names.learn(&joined(1, "claude:1", "claude"));
+        names.learn(&left(2, "claude:1", "process_exited"));
+        names.learn(&joined(3, "claude:2", "claude"));
+        let get = |names: &Names, agent: &str| names.get(&AgentId::trusted(agent));
+        assert_eq!((get(&names, "claude:2"), get(&names, "claude:1")), ("claude".into(), "claude:1".into()));
+        let payload = r#""reason":null,"payload":{"display_name":"reviewer","previous_name":"claude"}"#;
+        names.learn(&event(4, "member_renamed", "claude:2", payload));
+        assert_eq!((get(&names, "claude:2"), get(&names, "claude:1")), ("reviewer".into(), "claude".into()));
+        names.learn(&left(5, "claude:2", "terminal_closed"));
+        names.learn(&joined(6, "claude:3", "reviewer"));
+        assert_eq!(get(&names, "claude:3"), "claude:3", "away is not gone");
     }
 
     #[test]

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use tt_proto::escape::escape_text;
-use tt_proto::event::{Event, EventType};
+use tt_proto::event::{Event, EventType, MemberRenamed};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::requests::RoomState;
-use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, StickState};
+use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, RoomSize, StickState};
 use tt_proto::{AgentId, WallTime};
 
 use super::Style;
 use super::layout::{columns, padded};
-use super::names::{Names, name};
+use super::names::{Names, name, quoted};
 
 /// The current time, for "3m ago".
 #[expect(clippy::disallowed_methods, reason = "a client has no daemon's clock; this time is only displayed")]
@@ -116,7 +116,9 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
         .into_iter()
         .filter(|member| {
             gone += usize::from(member.status == MemberStatus::Gone && rank(member).0 == 4);
-            all || rank(member).0 < 4 || (member.status == MemberStatus::Gone && gone <= MAX_GONE_SHOWN)
+            all || rank(member).0 < 4
+                || member.status == MemberStatus::Away
+                || (member.status == MemberStatus::Gone && gone <= MAX_GONE_SHOWN)
         })
         .collect();
     let width = shown.iter().map(|m| columns(&who(&m.agent_id))).filter(|width| *width <= 24).max().unwrap_or(8).max(8);
@@ -208,6 +210,13 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
         EventType::Kick => format!("{from} kicked {to} ({reason})"),
         EventType::MessageSent => return message(event, names, style),
         EventType::MemberJoined => format!("{from} {reason}"),
+        EventType::MemberLeft if reason == "terminal_closed" => format!("{from} is away: its last terminal was closed"),
+        EventType::MemberRenamed => {
+            let renamed = event.payload.as_ref().and_then(|p| serde_json::from_str::<MemberRenamed>(p.as_str()).ok());
+            let (before, now) =
+                renamed.map(|r| (quoted(&r.previous_name), quoted(&r.display_name))).unwrap_or_default();
+            format!("{} is now called {}", style.bold(&before), style.bold(&now))
+        }
         EventType::MemberLeft => format!("{from} left ({})", reason.replace('_', " ")),
         EventType::NoteAdded => format!("{from} added a note: tt notes list"),
         EventType::NoteResolved => format!("{from} resolved a note"),
@@ -240,6 +249,18 @@ fn message(event: &Event, names: &Names, style: &Style) -> String {
 /// What precedes an event on its line: its number and how long ago it was.
 fn event_prefix(event: &Event, style: &Style) -> String {
     style.dim(&format!("{:>5} {:>9} ", event.event_seq, ago(event.created_at, now())))
+}
+
+/// What is stored of a room, in words.
+pub(crate) fn size(room: &RoomSize) -> String {
+    let events = if room.events == 1 { "1 event".to_owned() } else { format!("{} events", room.events) };
+    let bytes = match room.bytes {
+        bytes @ ..1024 => format!("{bytes} bytes"),
+        bytes @ ..1_048_576 => format!("{} KiB", bytes / 1024),
+        bytes => format!("{} MiB", bytes / 1_048_576),
+    };
+    let unread = if room.unread == 0 { String::new() } else { format!(", {} unread", room.unread) };
+    format!("{events}, {bytes}{unread}")
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct ConnectionId(pub u64);
 pub struct Caller {
     pub identity: Identity,
     pub connection: ConnectionId,
+    /// A command that only a member may give makes this caller a member too, unless it is refused.
+    pub joins: bool,
 }
 
 impl Caller {
@@ -55,7 +57,7 @@ impl Request {
 /// To whom a message goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recipients {
-    /// Every other active member.
+    /// Every other member that is active or away.
     Room,
     Agent(AgentId),
     /// A member by the name people use.
@@ -85,6 +87,8 @@ pub enum Command {
         force: bool,
         reason: Option<String>,
     },
+    /// Delete the room, unless another member is there.
+    Delete,
     /// Start or repeat a wait.
     Wait {
         waiting: Waiting,
@@ -115,10 +119,12 @@ pub enum Command {
         to: Recipients,
         body: String,
         delivery_hint: DeliveryHint,
+        /// The caller is a person at a terminal, as far as its processes show.
+        from_person: bool,
         /// Not handed over by then, it expires.
         expires_at: Option<DeadlineTime>,
     },
-    /// Take what is in the caller's inbox and held by no other connection.
+    /// Take what is in the caller's inbox and held by no other connection. A person holds nothing, and is shown everything.
     TakeMessages {
         from: Option<AgentId>,
         /// With more than this waiting, the older ones are skipped.
@@ -152,7 +158,7 @@ pub enum Command {
     Tick,
     /// A process of a member may have ended.
     ProcessExited,
-    /// Nothing has happened here for long: delete the room if nobody lives in it.
+    /// Nothing has happened here for long: delete the room if it is empty and nobody lives in it.
     Purge,
     /// The deadline of a message has come.
     ExpireMessage {
@@ -182,6 +188,8 @@ pub enum Needs {
     Note(NoteId),
     PolicyOverrides,
     Overview,
+    /// Whether anything was written in the room.
+    Contents,
 }
 
 /// The rows a command asked for.
@@ -191,6 +199,8 @@ pub struct Rows {
     pub note: Option<Note>,
     pub policy_overrides: PolicyOverrides,
     pub overview: Option<Overview>,
+    /// Whether there is a message, a note or a handoff in the room.
+    pub has_contents: bool,
 }
 
 /// A message that no surface has handed over to this recipient yet.
@@ -234,7 +244,9 @@ impl Command {
             Command::ResolveNote { note_id } => Needs::Note(note_id.clone()),
             Command::SetPolicy { .. } => Needs::PolicyOverrides,
             Command::Join { .. } => Needs::Overview,
+            Command::Purge => Needs::Contents,
             Command::Leave
+            | Command::Delete
             | Command::Kick { .. }
             | Command::Wait { .. }
             | Command::EndWait
@@ -245,8 +257,7 @@ impl Command {
             | Command::SendMessage { .. }
             | Command::AddNote { .. }
             | Command::Tick
-            | Command::ProcessExited
-            | Command::Purge => Needs::Nothing,
+            | Command::ProcessExited => Needs::Nothing,
         }
     }
 }

@@ -92,8 +92,8 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
     let mut room = before.clone();
     let moment = Moment { now: now.lease, fresh_lease: request.fresh_lease.clone() };
     if let Some(caller) = &request.caller
-        && brings_back(&request.command)
-        && membership::arrives(&room, &caller.identity)
+        && (brings_back(&request.command) && membership::arrives(&room, &caller.identity)
+            || caller.joins && is_for_members(&request.command) && membership::may_enter(&room, caller.agent_id()))
     {
         membership::join(&mut room, &caller.identity, None, &moment)?;
     }
@@ -103,7 +103,9 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
     };
     let grant = applied.grant.or_else(|| turn::settle(&mut room, &moment));
     let mut effects = applied.effects;
-    effects.extend(wait_ends(before, &room, grant.as_ref(), now.lease));
+    // A caller that became a member by its wait is not among those that waited before.
+    let waits = request.caller.as_ref().filter(|_| matches!(request.command, Command::Wait { .. }));
+    effects.extend(wait_ends(before, &room, waits.map(Caller::agent_id), grant.as_ref(), now.lease));
     effects.extend(offers(&room.events, &applied.opened));
     effects.extend(new_anchors(before, &room).map(|anchor| Effect::Watch { anchor }));
     let due = if room.deleted { None } else { room.next_deadline(now.lease).map(Due::Lease) };
@@ -123,10 +125,18 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
 /// shown, or looking again in the middle of a call, is no sign of a new life.
 fn brings_back(command: &Command) -> bool {
     match command {
-        Command::Join { .. } | Command::ConfirmMessages { .. } | Command::ReturnMessages { .. } => false,
+        Command::Join { .. } | Command::Delete | Command::ConfirmMessages { .. } | Command::ReturnMessages { .. } => {
+            false
+        }
         Command::TakeMessages { access, .. } => *access == TakeAccess::Arriving,
         _ => true,
     }
+}
+
+/// Whether a caller that is not a member may become one by this command.
+fn is_for_members(command: &Command) -> bool {
+    // A wait that ends, and a member that leaves, were members before.
+    brings_back(command) && !matches!(command, Command::EndWait | Command::Leave)
 }
 
 fn apply(
@@ -144,6 +154,10 @@ fn apply(
             Applied::default()
         }
         Command::Leave => Applied::reply(removed(membership::leave(room, me)?)),
+        Command::Delete => {
+            membership::delete(room, me)?;
+            Applied::default()
+        }
         Command::Kick { target, force, reason } => {
             Applied::reply(removed(membership::kick(room, me, target, *force, reason.as_deref(), now)?))
         }
@@ -169,8 +183,8 @@ fn apply(
             let turn = turn::current_turn(room, tt_proto::turn::ClaimReason::AlreadyOwner);
             Applied::reply(Reply::TakenOver { turn, revoked: taken.revoked, reason: taken.reason })
         }
-        Command::SendMessage { to, body, delivery_hint, expires_at } => {
-            let recipients = delivery::send(room, me, to, body, *delivery_hint)?;
+        Command::SendMessage { to, body, delivery_hint, from_person, expires_at } => {
+            let recipients = delivery::send(room, me, to, body, *delivery_hint, *from_person)?;
             let event = room.events.len() - 1;
             let open =
                 |recipient: &AgentId| NewDelivery { event, recipient: recipient.clone(), expires_at: *expires_at };
@@ -183,9 +197,10 @@ fn apply(
             let expired = delivery::expire(&rows.deliveries, now.deadline, now.wall);
             let mut open = rows.deliveries.clone();
             open.retain(|delivery| !expired.iter().any(|change| change.event_seq == delivery.event_seq));
-            let taken = delivery::take(&open, caller.connection, me, *max_replay, *limit);
+            let holds = (!caller.identity.is_person()).then_some(caller.connection);
+            let taken = delivery::take(&open, holds, me, *max_replay, *limit);
             // What came before the end of a membership is still handed over.
-            if taken.effect.is_none() {
+            if taken.is_empty() {
                 check_access(room, me, *access)?;
             }
             let reply = Reply::Taken { skipped: taken.skipped, event_seqs: taken.event_seqs, more: taken.more };
@@ -235,7 +250,7 @@ fn apply_by_itself(
     match command {
         Command::Tick => turn::tick(room, moment),
         Command::ProcessExited => membership::processes_exited(room),
-        Command::Purge => membership::purge(room, moment),
+        Command::Purge => membership::purge(room, rows.has_contents, moment),
         Command::ExpireMessage { event_seq } => {
             let changed = delivery::expire(&rows.deliveries, now.deadline, now.wall);
             let again = delivery::expire_again(&rows.deliveries, now.deadline).map(Due::Deadline);
@@ -250,13 +265,10 @@ fn apply_by_itself(
 
 /// Refuses a caller that can no longer expect messages here.
 fn check_access(room: &Room, me: &AgentId, access: TakeAccess) -> Result<(), Error> {
-    use tt_proto::room::MemberStatus as Status;
-    let status = room.member(me).map(|member| member.status);
+    let is_member = room.member(me).is_some_and(|member| member.status.is_member());
     match access {
         TakeAccess::Arriving => room.active_member(me).map(|_| ()),
-        TakeAccess::Staying if !matches!(status, Some(Status::Active | Status::Gone)) => {
-            Err(Error::new(ErrorCode::UnknownMember, format!("{me} is no longer a member of this room")))
-        }
+        TakeAccess::Staying if !is_member => Err(room.not_a_member(me)),
         TakeAccess::Staying | TakeAccess::Leaving => Ok(()),
     }
 }
@@ -269,6 +281,7 @@ fn removed(removed: membership::Removed) -> Reply {
 fn wait_ends<'a>(
     before: &'a Room,
     after: &'a Room,
+    waits: Option<&'a AgentId>,
     grant: Option<&'a Grant>,
     now: LeaseTime,
 ) -> impl Iterator<Item = Effect> + 'a {
@@ -279,10 +292,12 @@ fn wait_ends<'a>(
         _ => turn::wait_end_of(after, agent, member, reason),
     };
     // Members are only ever added, at the end: each is where it was before.
-    let waiting = before.members().enumerate().filter(|(_, m)| m.waiting != Waiting::No);
-    waiting.filter_map(move |(place, m)| {
-        let member = after.members.get(place).map(|member| &**member);
-        Some(Effect::EndWait { end: end(&m.agent_id, member)?, agent_id: m.agent_id.clone() })
+    let waited = move |place: usize| before.members.get(place).is_some_and(|m| m.waiting != Waiting::No);
+    let waits = waits.cloned();
+    let waiting =
+        after.members().enumerate().filter(move |(place, m)| waited(*place) || waits.as_ref() == Some(&m.agent_id));
+    waiting.filter_map(move |(_, m)| {
+        Some(Effect::EndWait { end: end(&m.agent_id, Some(m))?, agent_id: m.agent_id.clone() })
     })
 }
 
@@ -324,8 +339,8 @@ mod tests {
         let mut room = room(&["a", "b"]);
         room.member_mut(&id("a")).unwrap().status = tt_proto::room::MemberStatus::Kicked;
         assert_eq!(take(&room, &[7], TakeAccess::Staying), Ok(vec![7]));
-        assert_eq!(take(&room, &[], TakeAccess::Staying), Err(ErrorCode::UnknownMember), "and then hears of it");
-        assert_eq!(take(&room, &[7], TakeAccess::Arriving), Err(ErrorCode::UnknownMember));
+        assert_eq!(take(&room, &[], TakeAccess::Staying), Err(ErrorCode::Kicked), "and then hears of it");
+        assert_eq!(take(&room, &[7], TakeAccess::Arriving), Err(ErrorCode::Kicked));
         assert_eq!(take(&room, &[], TakeAccess::Leaving), Ok(Vec::new()));
     }
 
@@ -368,6 +383,59 @@ mod tests {
         };
         let (few, many) = (looked_at(300), looked_at(3000));
         assert!(many < 11 * few, "{many} looks for 3000 members, {few} for 300");
+    }
+
+    #[test]
+    fn a_caller_that_is_refused_does_not_become_a_member() {
+        let joining = |agent: &str, command: Command| {
+            let caller = Caller { joins: true, ..caller(agent, 1) };
+            decide(&room(&["a", "b"]), &Rows::default(), &Request::new(Some(caller), command), now(0))
+        };
+        let note = |body: &str| Command::AddNote { note_id: "n".into(), body: body.into(), turn_id: None };
+        let decision = joining("new", note("x")).unwrap();
+        let log: Vec<&str> = decision.room.events.iter().map(|event| event.event_type.as_str()).collect();
+        assert_eq!(log, ["member_joined", "note_added"]);
+        let kick = Command::Kick { target: id("b"), force: false, reason: None };
+        for (command, code) in [
+            (note(" "), ErrorCode::InvalidBody),
+            (kick, ErrorCode::TargetActive),
+            (Command::Leave, ErrorCode::UnknownMember),
+        ] {
+            assert_eq!(joining("new", command).unwrap_err().code, code);
+        }
+        let end = joining("new", Command::EndWait).unwrap();
+        assert!(end.room.events.is_empty(), "a wait that ends joins nothing");
+    }
+
+    #[test]
+    fn nobody_enters_by_a_command_after_a_kick() {
+        let mut room = room(&["a", "b"]);
+        membership::kick(&mut room, &id("a"), &id("b"), true, Some("looped"), now(0)).unwrap();
+        let caller = Caller { joins: true, ..caller("b", 1) };
+        let note = Command::AddNote { note_id: "n".into(), body: "x".into(), turn_id: None };
+        let refusal = decide(&room, &Rows::default(), &Request::new(Some(caller.clone()), note), now(1)).unwrap_err();
+        assert_eq!(refusal.code, ErrorCode::Kicked);
+        assert!(refusal.message.contains("looped") && refusal.message.contains('a'), "{refusal}");
+        let join = Request::new(Some(caller), Command::Join { display_name: None });
+        let joined = decide(&room, &Rows::default(), &join, now(2)).unwrap().room;
+        assert!(joined.active_member(&id("b")).unwrap().removal.is_none());
+    }
+
+    #[test]
+    fn the_connections_of_a_person_are_all_shown_its_messages() {
+        let mut person = caller("a", 1);
+        person.identity.found_by = tt_proto::hello::FoundBy::User;
+        let open = OpenDelivery {
+            event_seq: 7,
+            recipient: id("a"),
+            expires_at: None,
+            held_by: Some(crate::command::ConnectionId(2)),
+        };
+        let rows = Rows { deliveries: vec![open], ..Rows::default() };
+        let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access: TakeAccess::Arriving };
+        let decision = decide(&room(&["a", "b"]), &rows, &Request::new(Some(person), command), now(0)).unwrap();
+        assert_eq!(decision.reply, Reply::Taken { skipped: Vec::new(), event_seqs: vec![7], more: 0 });
+        assert!(!decision.effects.iter().any(|effect| matches!(effect, Effect::Hold { .. })));
     }
 
     #[test]

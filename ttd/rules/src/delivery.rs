@@ -10,7 +10,6 @@ use tt_proto::event::EventType;
 use tt_proto::handoff::RawJson;
 use tt_proto::message::{DeliveryHint, MAX_MESSAGE_BYTES, MessageSent};
 use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
-use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
 use crate::command::{ConnectionId, OpenDelivery, Recipients};
@@ -53,6 +52,12 @@ pub(crate) struct Taken {
     pub(crate) effect: Option<Effect>,
 }
 
+impl Taken {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.event_seqs.is_empty() && self.skipped.is_empty()
+    }
+}
+
 /// Adds the event of a message and returns its recipients.
 pub(crate) fn send(
     room: &mut Room,
@@ -60,6 +65,7 @@ pub(crate) fn send(
     to: &Recipients,
     body: &str,
     hint: DeliveryHint,
+    from_person: bool,
 ) -> Result<Vec<AgentId>, Error> {
     room.open()?;
     room.active_member(from)?;
@@ -76,11 +82,11 @@ pub(crate) fn send(
         }
         Some(to) => vec![to.clone()],
         None => {
-            let others = room.members().filter(|m| m.status == MemberStatus::Active && m.agent_id != *from);
+            let others = room.members().filter(|m| m.status.is_addressed() && m.agent_id != *from);
             others.map(|m| m.agent_id.clone()).collect()
         }
     };
-    let payload = MessageSent { body: body.to_owned(), delivery_hint: hint };
+    let payload = MessageSent { body: body.to_owned(), delivery_hint: hint, from_person };
     let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, from);
     event.to = to;
     event.payload = Some(RawJson::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
@@ -105,26 +111,27 @@ fn check_body(body: &str) -> Result<(), Error> {
 
 /// Takes the open deliveries that no connection holds, oldest first. With more than `max_replay` of them the older ones are
 /// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay. With more to skip than
-/// one confirmation can list, nothing is shown yet: the next take goes on.
+/// one confirmation can list, nothing is shown yet: the next take goes on. Without a connection
+/// that holds them, it is all that are open.
 pub(crate) fn take(
     open: &[OpenDelivery],
-    connection: ConnectionId,
+    holds: Option<ConnectionId>,
     recipient: &AgentId,
     max_replay: Option<usize>,
     limit: usize,
 ) -> Taken {
-    let free: Vec<i64> = open.iter().filter(|d| d.held_by.is_none()).map(|d| d.event_seq).collect();
+    let free: Vec<i64> = open.iter().filter(|d| d.held_by.is_none() || holds.is_none()).map(|d| d.event_seq).collect();
     let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
     let limit = if skip > MAX_LISTED { 0 } else { limit.min(MAX_TAKE) };
     let (old, new) = free.split_at(skip.min(MAX_LISTED));
     let mine = &new[..new.len().min(limit)];
     let held = || [old, mine].concat();
-    let hold = || Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held() };
+    let hold = |connection| Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held() };
     Taken {
         skipped: old.to_vec(),
         event_seqs: mine.to_vec(),
         more: (new.len() - mine.len()).min(MAX_COUNTED),
-        effect: (!old.is_empty() || !mine.is_empty()).then(hold),
+        effect: holds.filter(|_| !old.is_empty() || !mine.is_empty()).map(hold),
     }
 }
 
@@ -204,20 +211,23 @@ pub(crate) fn expire_again(open: &[OpenDelivery], now: DeadlineTime) -> Option<D
 
 #[cfg(test)]
 mod tests {
+    use tt_proto::room::MemberStatus;
+
     use super::*;
     use crate::testing::{id, room};
 
     fn send_to(room: &mut Room, to: Option<&str>, body: &str) -> Result<Vec<String>, ErrorCode> {
         let to = to.map_or(Recipients::Room, |to| Recipients::Agent(id(to)));
-        let sent = send(room, &id("a"), &to, body, DeliveryHint::Normal);
+        let sent = send(room, &id("a"), &to, body, DeliveryHint::Normal, false);
         sent.map(|to| to.iter().map(ToString::to_string).collect()).map_err(|e| e.code)
     }
 
     #[test]
-    fn a_broadcast_goes_to_the_others_who_are_there() {
+    fn a_broadcast_goes_to_the_others_who_are_there_or_away() {
         let mut room = room(&["a", "b", "c", "d"]);
         room.member_mut(&id("c")).unwrap().status = MemberStatus::Gone;
-        assert_eq!(send_to(&mut room, None, "hi").unwrap(), ["b", "d"]);
+        room.member_mut(&id("d")).unwrap().status = MemberStatus::Away;
+        assert_eq!(send_to(&mut room, None, "hi").unwrap(), ["b", "d"], "a person that is away reads it later");
         assert_eq!(send_to(&mut room, Some("c"), "hi").unwrap(), ["c"], "an absent member by its id");
         assert_eq!(send_to(&mut room, Some("a"), "note to self").unwrap(), ["a"]);
         assert_eq!(send_to(&mut room, Some("x"), "hi"), Err(ErrorCode::UnknownRecipient));
@@ -265,7 +275,7 @@ mod tests {
     #[test]
     fn what_another_holds_is_neither_taken_nor_skipped() {
         let inbox = open(&[(1, None), (2, Some(OTHER)), (3, None), (4, None), (5, None)]);
-        let taken = take(&inbox, ME, &id("a"), Some(2), 1);
+        let taken = take(&inbox, Some(ME), &id("a"), Some(2), 1);
         assert_eq!((taken.skipped, taken.event_seqs, taken.more), (vec![1, 3], vec![4], 1));
         let hold = Effect::Hold { connection: ME, agent_id: id("a"), event_seqs: vec![1, 3, 4] };
         assert_eq!(taken.effect, Some(hold));
@@ -274,9 +284,9 @@ mod tests {
     #[test]
     fn a_take_skips_no_more_than_one_confirmation_lists() {
         let many: Vec<_> = (0..MAX_LISTED as i64 + 100).map(|seq| (seq, None)).collect();
-        let taken = take(&open(&many), ME, &id("a"), Some(50), 10);
+        let taken = take(&open(&many), Some(ME), &id("a"), Some(50), 10);
         assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (MAX_LISTED, 0, 100));
-        let taken = take(&open(&many[MAX_LISTED..]), ME, &id("a"), Some(50), 10);
+        let taken = take(&open(&many[MAX_LISTED..]), Some(ME), &id("a"), Some(50), 10);
         assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (50, 10, 40), "the next one goes on");
     }
 

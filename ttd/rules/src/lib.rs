@@ -30,6 +30,6 @@ pub use decide::{Decision, Reply, decide};
 pub use delivery::{DeliveryChange, MAX_TAKE, NewDelivery};
 pub use effect::{Due, Effect, TimerKey};
 pub use notes::NoteChange;
-pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Room, Waiting};
+pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Removal, Room, Waiting};
 pub use time::{DeadlineTime, LeaseTime, Now};
 pub use turn::{Turn, WaitEnd};

@@ -1,35 +1,83 @@
 //! Finding a member by the name people and agents use.
 
-use tt_proto::names::{NamedMember, is_unambiguous};
+use tt_proto::names::{NamedMember, is_reserved, is_unambiguous};
 use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode};
 
-use crate::room::{Member, Room};
+use crate::room::{Member, Room, Waiting};
 
-/// The one member a name means: a full agent id, present or absent; else a display name or the beginning of an id that
-/// fits exactly one active member.
+/// The one member a name means: a full agent id of any member; else a display name, or the beginning of an id, of a member
+/// that is active, or else away, or else gone.
+///
+/// A name that others continue (`codex`, where `codex-2` is there too) means several: the caller may not know of the others.
 pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
     if let Some(member) = room.members().find(|m| m.agent_id.as_str() == name) {
         return Ok(member);
     }
-    let active = || room.members().filter(|m| m.status == MemberStatus::Active);
-    let named: Vec<&Member> = active().filter(|m| m.display_name.eq_ignore_ascii_case(name)).collect();
-    let fitting = if named.is_empty() && !name.is_empty() {
-        active().filter(|m| m.agent_id.as_str().starts_with(name)).collect()
-    } else {
-        named
-    };
-    match fitting.as_slice() {
-        [member] => Ok(member),
-        [] => Err(unknown(room, name)),
-        several => {
-            let candidates = ids(several.iter().copied());
-            let more = several.len() - candidates.len();
-            let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message = format!("{name:?} fits {}{and_more}", candidates.join(" and "));
-            let error = Error::new(ErrorCode::AmbiguousRecipient, message).detail("candidates", candidates);
-            Err(if more > 0 { error.detail("more", more) } else { error })
+    for status in [MemberStatus::Active, MemberStatus::Away, MemberStatus::Gone] {
+        let members = || room.members().filter(move |m| m.status == status);
+        let fitting: Vec<&Member> = if members().any(|m| m.display_name.eq_ignore_ascii_case(name)) {
+            members().filter(|m| is_handle_of(&m.display_name, name)).collect()
+        } else {
+            members().filter(|m| !name.is_empty() && m.agent_id.as_str().starts_with(name)).collect()
+        };
+        match fitting.as_slice() {
+            [] => {}
+            [member] => return Ok(member),
+            several => return Err(ambiguous(room, name, several)),
         }
+    }
+    Err(unknown(room, name))
+}
+
+/// Whether a display name is this name, or this name with a number.
+fn is_handle_of(display_name: &str, name: &str) -> bool {
+    display_name.eq_ignore_ascii_case(name) || stem(display_name).is_some_and(|stem| stem.eq_ignore_ascii_case(name))
+}
+
+/// A name without the number that made it unique: `codex` of `codex-2`.
+fn stem(name: &str) -> Option<&str> {
+    let (stem, number) = name.rsplit_once('-')?;
+    let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    (is_number && !stem.is_empty()).then_some(stem)
+}
+
+/// The name that a member gets: the one it wants, or that with a number if another member has it or nobody may have it.
+pub(crate) fn free_name(room: &Room, agent: &AgentId, wanted: &str) -> String {
+    let is_taken = |name: &str| {
+        is_reserved(name)
+            || room.members().filter(|m| m.agent_id != *agent).any(|m| {
+                m.agent_id.as_str().eq_ignore_ascii_case(name)
+                    || m.status.is_addressed() && m.display_name.eq_ignore_ascii_case(name)
+            })
+    };
+    if !is_taken(wanted) {
+        return wanted.to_owned();
+    }
+    let stem = stem(wanted).unwrap_or(wanted);
+    let numbered = (2..).map(|number: u64| format!("{stem}-{number}"));
+    numbered.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| agent.to_string())
+}
+
+fn ambiguous(room: &Room, name: &str, several: &[&Member]) -> Error {
+    let shown = |m: &&Member| format!("{} ({}, {})", m.display_name, m.agent_id, activity(room, m));
+    let listed: Vec<String> = several.iter().take(MAX_LISTED).map(shown).collect();
+    let candidates = ids(several.iter().copied());
+    let more = several.len() - candidates.len();
+    let and_more = if more > 0 { format!(" or {more} more") } else { String::new() };
+    let message = format!("{name:?} can mean {}{and_more}", listed.join(" or "));
+    let error = Error::new(ErrorCode::AmbiguousRecipient, message).detail("candidates", candidates);
+    if more > 0 { error.detail("more", more) } else { error }
+}
+
+/// What a member is doing, as far as its room knows.
+fn activity(room: &Room, member: &Member) -> &'static str {
+    match member.waiting {
+        _ if room.owner.as_ref() == Some(&member.agent_id) => "holds the stick",
+        _ if room.reserved_for.as_ref() == Some(&member.agent_id) => "has the stick next",
+        Waiting::Listening { .. } => "waits for the stick",
+        Waiting::Parked => "parked",
+        Waiting::No => member.status.as_str(),
     }
 }
 
@@ -39,7 +87,7 @@ pub fn unique_name<'a>(room: &'a Room, agent: &AgentId) -> Option<&'a str> {
     let named = room.members().map(|m| NamedMember {
         agent_id: &m.agent_id,
         display_name: &m.display_name,
-        is_active: m.status == MemberStatus::Active,
+        is_active: m.status.is_addressed(),
     });
     is_unambiguous(agent, name, named).then_some(name)
 }
@@ -53,10 +101,10 @@ fn ids<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<String> {
 }
 
 fn unknown(room: &Room, name: &str) -> Error {
-    let active = room.members().filter(|m| m.status == MemberStatus::Active);
-    let near = ids(active.filter(|m| is_near(name, &m.display_name) || is_near(name, m.agent_id.as_str())));
+    let here = room.members().filter(|m| m.status.is_member());
+    let near = ids(here.filter(|m| is_near(name, &m.display_name) || is_near(name, m.agent_id.as_str())));
     let error = Error::new(ErrorCode::UnknownRecipient, format!("nobody here is called {name:?}"));
-    let absent = room.members().filter(|m| m.status != MemberStatus::Active);
+    let absent = room.members().filter(|m| !m.status.is_member());
     let absent = ids(absent.filter(|m| m.display_name.eq_ignore_ascii_case(name)));
     if near.is_empty() && !absent.is_empty() {
         let hint = format!("that was {}, no longer here; a full agent id reaches it all the same", absent.join(" or "));
@@ -126,10 +174,55 @@ mod tests {
             assert_eq!(who(&room, name).as_deref(), Ok(expected), "{name}");
         }
         room.member_mut(&id("human:alice")).unwrap().status = MemberStatus::Gone;
-        assert_eq!(who(&room, "human:alice").as_deref(), Ok("human:alice"), "a full id, though absent");
+        assert_eq!(who(&room, "alice").as_deref(), Ok("human:alice"), "gone, and nobody else has the name");
+        room.member_mut(&id("human:alice")).unwrap().status = MemberStatus::Left;
+        assert_eq!(who(&room, "human:alice").as_deref(), Ok("human:alice"), "a full id, though it left");
         assert_eq!(who(&room, "alice"), Err(ErrorCode::UnknownRecipient));
         let hint = resolve(&room, "Alice").unwrap_err().hint;
-        assert!(hint.contains("human:alice"), "a name of somebody who is gone is not a slip: {hint}");
+        assert!(hint.contains("human:alice"), "a name of somebody who left is not a slip: {hint}");
+    }
+
+    #[test]
+    fn a_name_means_the_active_before_the_away_and_the_away_before_the_gone() {
+        let mut room = room(&["codex:1", "codex:2", "codex:3"]);
+        let statuses = [MemberStatus::Gone, MemberStatus::Away, MemberStatus::Active];
+        for (agent, status) in ["codex:1", "codex:2", "codex:3"].into_iter().zip(statuses) {
+            let member = room.member_mut(&id(agent)).unwrap();
+            (member.display_name, member.status) = ("reviewer".into(), status);
+        }
+        for expected in ["codex:3", "codex:2", "codex:1"] {
+            assert_eq!(who(&room, "reviewer").as_deref(), Ok(expected));
+            room.member_mut(&id(expected)).unwrap().status = MemberStatus::Left;
+        }
+        assert_eq!(who(&room, "reviewer"), Err(ErrorCode::UnknownRecipient));
+    }
+
+    #[test]
+    fn a_name_that_another_member_continues_is_ambiguous_while_both_are_there() {
+        let mut room = named();
+        room.member_mut(&id("codex:9f00aa11")).unwrap().display_name = "codex-2".into();
+        room.owner = Some(id("codex:5c11d1e8"));
+        room.member_mut(&id("codex:9f00aa11")).unwrap().waiting = Waiting::Listening { alone: false };
+        let error = resolve(&room, "codex").unwrap_err();
+        assert_eq!(error.code, ErrorCode::AmbiguousRecipient);
+        assert_eq!(
+            error.message,
+            "\"codex\" can mean codex (codex:5c11d1e8, holds the stick) or codex-2 (codex:9f00aa11, waits for the stick)"
+        );
+        assert_eq!(who(&room, "codex-2").as_deref(), Ok("codex:9f00aa11"));
+        room.member_mut(&id("codex:9f00aa11")).unwrap().status = MemberStatus::Gone;
+        assert_eq!(who(&room, "codex").as_deref(), Ok("codex:5c11d1e8"));
+        assert_eq!(who(&room, "codex-2").as_deref(), Ok("codex:9f00aa11"), "gone, but named in full");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_or_reserved_gets_a_number() {
+        let room = named();
+        let free = |wanted: &str| free_name(&room, &id("new"), wanted);
+        assert_eq!(free("gemini"), "gemini");
+        assert_eq!(free("CLAUDE"), "CLAUDE-2", "nobody hears the difference");
+        assert_eq!((free("room"), free("All").as_str()), ("room-2".into(), "All-2"));
+        assert_eq!(free_name(&room, &id("human:alice"), "alice"), "alice", "its own");
     }
 
     #[test]

@@ -30,11 +30,12 @@ pub struct Resolution {
     pub warning: Option<String>,
 }
 
-/// Resolves a canonical directory to a room: an existing one at the directory or above it, deepest first, else the root
-/// of the workspace. `force_new` insists on the exact directory.
+/// Resolves a canonical directory to a room: an existing one at the directory or above it, deepest first, but none above
+/// the git repository it is in; else the root of the workspace. `force_new` insists on the exact directory.
 pub fn resolve(dir: &Path, force_new: bool, world: &dyn World) -> Resolution {
     let workspace_root = workspace_root(dir, world);
-    let existing = dir.ancestors().take_while(|d| in_reach(d, dir, world.home())).find(|d| world.room_exists(d));
+    let above = dir.ancestors().take_while(|d| in_reach(d, dir, world.home())).find(|d| world.room_exists(d));
+    let existing = if force_new { above } else { candidates(dir, world).find(|d| world.room_exists(d)) };
     let found = |path: &Path, exists, warning| Resolution {
         path: path.to_owned(),
         exists,
@@ -50,9 +51,28 @@ pub fn resolve(dir: &Path, force_new: bool, world: &dyn World) -> Resolution {
             found(dir, false, Some(warning))
         }
         (None, true) => found(dir, false, None),
-        (Some(room), false) => found(room, true, None),
-        (None, false) => found(&workspace_root, world.room_exists(&workspace_root), None),
+        (Some(room), false) => {
+            found(room, true, room_above(room, world).filter(|_| world.is_git_top(room)).map(outside))
+        }
+        (None, false) => found(&workspace_root, false, above.map(outside)),
     }
+}
+
+/// The directories whose room a directory can be in, deepest first: up to the top of its git repository.
+fn candidates<'a>(dir: &'a Path, world: &dyn World) -> impl Iterator<Item = &'a Path> {
+    let top = dir.ancestors().find(|d| world.is_git_top(d));
+    let in_repository = move |d: &&Path| top.is_none_or(|top| d.starts_with(top));
+    dir.ancestors().take_while(move |d| in_reach(d, dir, world.home())).take_while(in_repository)
+}
+
+/// The nearest room above a directory.
+fn room_above<'a>(dir: &'a Path, world: &dyn World) -> Option<&'a Path> {
+    let above = dir.ancestors().skip(1).take_while(|d| in_reach(d, dir, world.home()));
+    above.into_iter().find(|d| world.room_exists(d))
+}
+
+fn outside(room: &Path) -> String {
+    format!("there is also a room above this repository, at {}; it is separate", room.display())
 }
 
 /// Whether a directory counts in the search for a room. The search stops below home; home and the directories above it count
@@ -111,10 +131,33 @@ mod tests {
 
     #[test]
     fn an_existing_room_above_wins_deepest_first() {
-        let disk =
-            Disk { git: vec!["/home/u/p/sub"], rooms: vec!["/home/u/p", "/home/u/p/sub/inner"], ..Disk::default() };
+        let disk = Disk {
+            git: vec!["/home/u/p"],
+            markers: vec!["/home/u/p/sub"],
+            rooms: vec!["/home/u/p", "/home/u/p/sub/inner"],
+        };
         assert_eq!(path(&disk, "/home/u/p/sub/x"), "/home/u/p");
         assert_eq!(path(&disk, "/home/u/p/sub/inner/x"), "/home/u/p/sub/inner");
+    }
+
+    #[test]
+    fn a_room_above_a_repository_does_not_capture_it() {
+        let disk = Disk {
+            git: vec!["/home/u/src/p", "/home/u/src/p/vendor/lib"],
+            rooms: vec!["/home/u/src", "/home/u/src/p/docs"],
+            ..Disk::default()
+        };
+        let found = resolve(Path::new("/home/u/src/p/x"), false, &disk);
+        assert_eq!((found.path.to_str(), found.exists), (Some("/home/u/src/p"), false));
+        assert!(found.warning.unwrap().contains("/home/u/src;"), "and it says what is above");
+        assert_eq!(path(&disk, "/home/u/src/p/docs/x"), "/home/u/src/p/docs", "inside the repository");
+        assert_eq!(path(&disk, "/home/u/src/p/vendor/lib/x"), "/home/u/src/p/vendor/lib", "a submodule is its own");
+        assert_eq!(path(&disk, "/home/u/src/other"), "/home/u/src", "not a repository");
+        let there = Disk { rooms: vec!["/home/u/src", "/home/u/src/p"], ..disk };
+        let found = resolve(Path::new("/home/u/src/p/x"), false, &there);
+        assert_eq!((found.path.to_str(), found.exists), (Some("/home/u/src/p"), true));
+        assert!(found.warning.unwrap().contains("/home/u/src;"));
+        assert_eq!(resolve(Path::new("/home/u/src/y"), false, &there).warning, None);
     }
 
     #[test]

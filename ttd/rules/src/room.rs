@@ -41,7 +41,7 @@ pub struct Room {
     pub policy: Policy,
     /// What this command adds to the log.
     pub events: Vec<EventDraft>,
-    /// The last active member left, and the room is deleted.
+    /// The room is deleted with everything in it.
     pub deleted: bool,
 }
 
@@ -54,14 +54,26 @@ pub struct Member {
     pub harness: Option<String>,
     pub session_id: Option<String>,
     pub found_by: Option<String>,
+    /// The process it lives in; of a person, the terminal it opened last.
     pub anchor: Option<Anchor>,
+    /// The terminals of a person, by the processes that lead their sessions. It is there while any of them is.
+    pub terminals: Vec<Anchor>,
     pub liveness: Liveness,
     pub joined_at: LeaseTime,
     pub last_seen_at: LeaseTime,
     pub last_wait_at: Option<LeaseTime>,
     /// The newest turn it held, if it ever held one.
     pub last_held_turn: Option<i64>,
+    /// Who kicked it, and why. It stays out until it joins by itself.
+    pub removal: Option<Removal>,
     pub waiting: Waiting,
+}
+
+/// Who removed a member, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    pub by: AgentId,
+    pub reason: Option<String>,
 }
 
 /// Whether a member is in a wait.
@@ -93,6 +105,9 @@ pub enum HandoffAt {
     /// An event this command adds, by its index.
     Draft(usize),
 }
+
+/// How a person is found, as [`Member::found_by`] has it.
+const PERSON: &str = "user";
 
 /// An event before the store gave it a number.
 #[derive(Debug, Clone, PartialEq)]
@@ -184,11 +199,23 @@ impl Room {
 
     /// The caller as an active member, or the refusal it gets.
     pub fn active_member(&self, agent_id: &AgentId) -> Result<&Member, Error> {
-        self.member(agent_id).filter(|m| m.status == MemberStatus::Active).ok_or_else(|| {
-            Error::new(ErrorCode::UnknownMember, format!("{agent_id} is not a member of this room"))
-                .detail("room_id", self.room_id.as_str())
-                .detail("agent_id", agent_id.as_str())
-        })
+        self.member(agent_id).filter(|m| m.status == MemberStatus::Active).ok_or_else(|| self.not_a_member(agent_id))
+    }
+
+    /// The refusal for a caller that is not a member. One that was kicked is told why.
+    pub(crate) fn not_a_member(&self, agent_id: &AgentId) -> Error {
+        let kicked = self.member(agent_id).filter(|m| m.status == MemberStatus::Kicked);
+        let error = match kicked.map(|m| m.removal.as_ref()) {
+            None => Error::new(ErrorCode::UnknownMember, format!("{agent_id} is not a member of this room")),
+            Some(None) => Error::new(ErrorCode::Kicked, format!("{agent_id} was kicked from this room")),
+            Some(Some(Removal { by, reason })) => {
+                let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+                Error::new(ErrorCode::Kicked, format!("{by} kicked {agent_id} from this room{why}"))
+                    .detail("kicked_by", by.as_str())
+                    .detail("reason", reason.clone())
+            }
+        };
+        error.detail("room_id", self.room_id.as_str()).detail("agent_id", agent_id.as_str())
     }
 
     pub fn open(&self) -> Result<(), Error> {
@@ -259,13 +286,22 @@ impl Room {
             self.owner.as_ref().and_then(|o| self.member(o)).map(|o| o.last_seen_at + self.policy.owner_activity_ttl);
         let for_waiters = [grace, patience, self.lease_end(), idle].into_iter().flatten().filter(|_| waited_for);
         // Also for members in a wait: the end of a wait sets no timer.
-        let expiry = self.members().filter(|m| m.status == MemberStatus::Active);
+        let expiry = self.members().filter(|m| m.status == MemberStatus::Active && !m.is_at_a_terminal());
         let expiry = expiry.map(|m| m.last_seen_at + self.policy.presence_ttl);
         for_waiters.chain(claim).chain(expiry).filter(|at| *at > now).min()
     }
 }
 
 impl Member {
+    pub fn is_person(&self) -> bool {
+        self.found_by.as_deref() == Some(PERSON)
+    }
+
+    /// A person with a terminal that is open.
+    pub(crate) fn is_at_a_terminal(&self) -> bool {
+        self.is_person() && self.liveness == Liveness::Alive
+    }
+
     /// Active, and its process is not known to have ended.
     pub fn is_present(&self) -> bool {
         self.status == MemberStatus::Active && self.liveness != Liveness::Gone

@@ -40,9 +40,9 @@ pub fn reason(room: &Room, now: LeaseTime) -> Option<TakeoverReason> {
     }
 }
 
-/// Its exact process ended. Silence alone is never taken for death.
+/// Its exact process ended. Silence alone is never taken for death, nor is a terminal that a person closed.
 fn is_gone(member: &Member) -> bool {
-    member.liveness == Liveness::Gone
+    member.liveness == Liveness::Gone && !member.is_person()
 }
 
 /// Whether this member may take the stick for the [`reason`] there is now.
@@ -117,9 +117,9 @@ pub(crate) fn take(
     Ok(Takeover { revoked, reason })
 }
 
-/// Whether a member may be removed without force: its process is gone, and has been silent for two heartbeats.
+/// Whether a member may be removed without force: it is gone or away, and has been silent for two heartbeats.
 pub(crate) fn is_silent(room: &Room, member: &Member, now: LeaseTime) -> bool {
-    let gone = is_gone(member) || member.status == MemberStatus::Gone;
+    let gone = member.liveness == Liveness::Gone || member.status != MemberStatus::Active;
     gone && member.last_seen_at + 2 * room.policy.heartbeat_interval <= now
 }
 
@@ -173,6 +173,20 @@ mod tests {
         let mut room = owned(&["a", "b"]);
         kill(&mut room, "a");
         assert_eq!(take_at(&room, "b", 1).unwrap().reason, TakeoverReason::OwnerGone);
+    }
+
+    #[test]
+    fn a_person_that_closed_its_terminal_keeps_the_stick_as_long_as_a_silent_holder_would() {
+        let mut room = owned(&["a", "b"]);
+        room.member_mut(&id("a")).unwrap().found_by = Some("user".into());
+        kill(&mut room, "a");
+        assert_eq!(take_at(&room, "b", 1), Err(ErrorCode::TakeoverNotAvailable));
+        assert_eq!(take_at(&room, "b", 45 * MINUTE).unwrap().reason, TakeoverReason::OwnerTimeout);
+        let mut room = reserved(&["a", "b", "c"]);
+        room.member_mut(&id("b")).unwrap().found_by = Some("user".into());
+        kill(&mut room, "b");
+        assert_eq!(take_at(&room, "c", 1), Err(ErrorCode::TakeoverNotAvailable));
+        assert_eq!(take_at(&room, "c", 20 * MINUTE).unwrap().reason, TakeoverReason::ClaimTimeout);
     }
 
     #[test]

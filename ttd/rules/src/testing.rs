@@ -45,11 +45,13 @@ pub fn room(agents: &[&str]) -> Room {
         session_id: None,
         found_by: None,
         anchor: None,
+        terminals: Vec::new(),
         liveness: Liveness::Alive,
         joined_at: at(0),
         last_seen_at: at(0),
         last_wait_at: None,
         last_held_turn: None,
+        removal: None,
         waiting: Waiting::No,
     };
     let members = agents.iter().enumerate().map(member).map(Arc::new).collect();
@@ -67,5 +69,5 @@ pub fn caller(name: &str, connection: u64) -> Caller {
         anchor: None,
         user: "u".into(),
     };
-    Caller { identity, connection: ConnectionId(connection) }
+    Caller { identity, connection: ConnectionId(connection), joins: false }
 }

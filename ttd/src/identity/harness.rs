@@ -110,6 +110,7 @@ mod tests {
                 pid: 10,
                 parent: 1,
                 session: 1,
+                has_terminal: false,
                 started_at: "1".into(),
                 name: (*name).into(),
                 arguments_at: None,

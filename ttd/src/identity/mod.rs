@@ -4,11 +4,13 @@
 
 mod harness;
 mod memory;
+mod terminal;
 
 use std::cell::OnceCell;
 
 use harness::{find_marker, session_id};
 pub use memory::{Memory, derive_and_remember, derive_at_once, explain_and_remember};
+pub use terminal::is_at_terminal;
 use tt_harness::{AGENT_ID_VARIABLE, EXPORT_VARIABLE, Harness, TERMINAL_VARIABLES};
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::paths::short_hash;
@@ -115,12 +117,12 @@ impl<'a> Derivation<'a> {
             self.step("hook", format!("a session came with the call, and {} is the nearest above", harness.name));
             return Some((harness, FoundBy::Ancestry));
         }
-        let named: Vec<&Harness> = all.iter().copied().filter(|h| find_marker(h, signals).is_some()).collect();
+        let named: Vec<&Harness> = all.iter().copied().filter(|h| self.shown_by(h).is_some()).collect();
         let is_named = |process: Process| self.identify_among(&named, &process);
         let nearest = if named.len() > 1 { self.ancestors().find_map(is_named) } else { None };
         match nearest.or(named.first().copied()) {
             Some(harness) => {
-                let variable = find_marker(harness, signals).unwrap_or_default();
+                let variable = self.shown_by(harness).unwrap_or_default();
                 let others = if named.len() > 1 { "; others are set too, but it is the nearest" } else { "" };
                 self.step("environment", format!("{variable} says {}{others}", harness.name));
                 Some((harness, FoundBy::Env))
@@ -130,6 +132,15 @@ impl<'a> Derivation<'a> {
                 None
             }
         }
+    }
+
+    /// The variable that shows a harness: one of its markers, or one that everything below it inherits if the harness is
+    /// above the caller.
+    fn shown_by(&self, harness: &'static Harness) -> Option<&'static str> {
+        let signals = self.caller.signals;
+        let inherited = || harness.variables.inherited.iter().copied().find(|name| signals.var(name).is_some());
+        let is_above = || self.ancestors().any(|process| self.is(harness, &process));
+        find_marker(harness, signals).or_else(|| inherited().filter(|_| is_above()))
     }
 
     fn agent(&mut self, harness: &'static Harness, found_by: FoundBy) -> Identity {
@@ -314,6 +325,7 @@ mod tests {
                 pid,
                 parent,
                 session: 100,
+                has_terminal: false,
                 started_at: format!("t{pid}"),
                 name: short,
                 arguments_at: Some((0, u64::from(pid))),
@@ -418,6 +430,24 @@ mod tests {
         assert_eq!(pane("%1").anchor, None);
         let parent = who(&["bash", "tt"], &signals(&[("OPENCODE", "1")]));
         assert_eq!(parent.anchor.unwrap().pid, 100);
+    }
+
+    #[test]
+    fn what_npm_leaves_in_the_environment_of_codex_counts_only_below_a_codex() {
+        let npm = [("CODEX_MANAGED_BY_NPM", "1")];
+        let shell = who(&["bash", "node /x/@openai/codex/bin/codex.js", "codex", "bash", "tt"], &signals(&npm));
+        assert_eq!((shell.harness.as_deref(), shell.found_by), (Some("codex"), FoundBy::Env));
+        assert_eq!(shell.anchor.unwrap().pid, 101, "the process that is above it");
+        assert_eq!(who(&["bash", "tt"], &signals(&npm)).agent_id.as_str(), "human:alice", "Codex has ended");
+        let nested = signals(&[npm[0], ("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")]);
+        assert_eq!(who(&["codex", "bash", "claude", "bash", "tt"], &nested).harness.as_deref(), Some("claude"));
+    }
+
+    #[test]
+    fn a_tab_of_cmux_names_its_terminal() {
+        let tab = |tab: &str| who(&["bash", "tt"], &signals(&[("OPENCODE", "1"), ("CMUX_TAB_ID", tab)]));
+        assert_eq!(tab("1").agent_id, tab("1").agent_id);
+        assert_ne!(tab("1").agent_id, tab("2").agent_id);
     }
 
     #[test]

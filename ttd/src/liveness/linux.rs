@@ -81,6 +81,7 @@ fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<(Process, bool)> {
         pid,
         parent: u32::try_from(number(4)?).ok()?,
         session: u32::try_from(number(6)?).ok()?,
+        has_terminal: number(7)? != 0,
         // Ticks since boot repeat after a reboot; the boot id tells them apart.
         started_at: format!("{}@{boot_id}", number(22)?),
         name: name.to_owned(),
@@ -149,6 +150,8 @@ mod tests {
         let zombie = stat.replace(") S ", ") Z ");
         assert!(!parse_stat(42, &zombie, "boot").unwrap().1, "19 other threads live on");
         assert!(parse_stat(42, &zombie.replace(" 20 ", " 1 "), "boot").unwrap().1);
+        let without = stat.replace(" 9 7 ", " 9 0 ");
+        assert!(process.has_terminal && !parse_stat(42, &without, "boot").unwrap().0.has_terminal);
         assert_eq!(parse_stat(42, "42 (x", "boot"), None);
     }
 }

@@ -52,6 +52,8 @@ pub(super) fn process(pid: u32, _boot_id: &str) -> io::Result<Option<Process>> {
         pid,
         parent: info.pbi_ppid,
         session,
+        // No device at all, in the words of the kernel.
+        has_terminal: info.e_tdev != 0 && info.e_tdev != u32::MAX,
         started_at: format!("{}.{:06}", info.pbi_start_tvsec, info.pbi_start_tvusec),
         name: text(&info.pbi_comm),
         arguments_at: None,

@@ -28,7 +28,7 @@ use tt_proto::paths::short_hash;
 pub use watch::Watch;
 
 /// The most ancestors that are looked at. No real chain of parents is longer.
-const MAX_ANCESTORS: usize = 64;
+pub(crate) const MAX_ANCESTORS: usize = 64;
 
 /// One process as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct Process {
     pub parent: u32,
     /// The pid of the process that leads its session; a login shell, usually.
     pub session: u32,
+    /// Whether it has a controlling terminal.
+    pub has_terminal: bool,
     /// Opaque, and different for any later process of the same pid.
     pub started_at: String,
     /// The kernel's short name.

@@ -185,7 +185,7 @@ mod tests {
         fn get(&self, pid: u32) -> io::Result<Process> {
             self.fail()?;
             let (started_at, name) = ("then".to_owned(), "p".to_owned());
-            Ok(Process { pid, parent: 1, session: 1, started_at, name, arguments_at: None })
+            Ok(Process { pid, parent: 1, session: 1, started_at, name, arguments_at: None, has_terminal: false })
         }
 
         fn arguments(&self, _: &Process) -> Vec<String> {

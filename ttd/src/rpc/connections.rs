@@ -91,6 +91,8 @@ pub struct Session {
     pub cwd: Option<PathBuf>,
     /// The room of the path named by the last greeting, or why there is none.
     pub here: Mutex<Result<RoomId, Error>>,
+    /// Whether its calls make the caller a member, as the last greeting asked.
+    pub joins: AtomicBool,
 }
 
 /// A call in progress on a connection.

@@ -1,7 +1,8 @@
 //! `hello`, `whoami`, `daemon_status`, `daemon_stop`.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonrpsee::Extensions;
@@ -43,6 +44,7 @@ async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> R
         signals: hello.signals.clone(),
         cwd: hello.cwd.as_ref().map(Into::into),
         here: Mutex::new(Err(nowhere())),
+        joins: AtomicBool::new(false),
     };
     let session = call.connection.session.get_or_init(session);
     let bound = &session.identity;
@@ -51,6 +53,7 @@ async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> R
             .hint("open a new connection for another identity")
             .detail("agent_id", bound.agent_id.as_str()));
     }
+    session.joins.store(hello.joins, Ordering::Relaxed);
     if let Some(path) = &hello.context_path {
         let here = room_id.clone().ok_or_else(|| nobody_joined(path));
         *session.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
@@ -124,14 +127,15 @@ async fn daemon_stop(shared: Arc<Shared>, extensions: Extensions, _: DaemonStop)
     Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
 }
 
-/// The caller's identity and room, if both are known without blocking: its working directory is where it says and belongs
-/// to a room.
+/// The caller's identity and room, if both are known without blocking: its working directory is where it says and has a
+/// room.
 fn identify_at_once(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Option<(Identity, Option<RoomId>)> {
     let pid = call.connection.pid?;
     let processes = shared.options.processes.as_ref();
     let asked = workspace::absolute(hello.context_path.as_deref()?, hello.cwd.as_deref().map(Path::new)).ok()?;
     let directory = Directory::of_process(&asked, processes.cwd(pid), shared.home.as_deref())?;
-    let room_id = shared.engine.store().known_room_at(&mut directory.candidates())?;
+    // A room above it may be outside of its repository, which only the disk can tell.
+    let room_id = shared.engine.store().known_room_at(&mut std::iter::once(directory.path()))?;
     let caller = Caller { pid: Some(pid), user: &shared.user, signals: &hello.signals };
     let identity = identity::derive_at_once(&caller, processes, &shared.memory)?.ok()?;
     Some((identity, Some(room_id)))
@@ -154,10 +158,10 @@ async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result
         };
         return Ok((blocking(derive).await?, None));
     };
-    let look = shared.lookup(hello.cwd.as_deref().map(Path::new), path, |directory| directory).await?;
+    let look = shared.lookup(hello.cwd.as_deref().map(Path::new), path, |directory| directory.candidates()).await?;
     let both = move || Ok((derive()?, look()?));
-    let find = |(identity, directory): (_, Directory), reader: &dyn tt_store::Reader| {
-        Ok((identity, reader.room_at(&mut directory.candidates())?))
+    let find = |(identity, paths): (_, Vec<PathBuf>), reader: &dyn tt_store::Reader| {
+        Ok((identity, reader.room_at(&mut paths.iter().map(PathBuf::as_path))?))
     };
     shared.engine.read_after(both, find).await
 }

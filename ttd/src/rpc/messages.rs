@@ -7,7 +7,9 @@ use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
 use tt_proto::delivery::{DeliveryState, Recipient, Surface};
 use tt_proto::event::EventType;
+use tt_proto::filter::{Filter, Target};
 use tt_proto::message::DeliveryHint;
+use tt_proto::names::means_everyone;
 use tt_proto::requests::{
     ConfirmMessages, Confirmed, InboxRooms, ListInbox, MAX_LISTED, ReturnMessages, Returned, SendMessage, Sent,
     Skipped, TakeMessages, Taken,
@@ -45,10 +47,11 @@ async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: Send
             return Err(Error::new(ErrorCode::InvalidInput, "give either to_agent_id or to, not both"));
         }
         (Some(agent_id), None) => Recipients::Agent(agent_id),
-        (None, Some(name)) if name != "room" => Recipients::Named(name),
+        (None, Some(name)) if !means_everyone(&name) => Recipients::Named(name),
         (None, _) => Recipients::Room,
     };
-    let command = Command::SendMessage { to, body, delivery_hint, expires_at: None };
+    let from_person = shared.is_at_terminal(&call).await?;
+    let command = Command::SendMessage { to, body, delivery_hint, from_person, expires_at: None };
     let listeners = shared.engine.listeners().clone();
     let answer = move |outcome: &Outcome<'_>| {
         let recipients = match outcome.reply {
@@ -80,10 +83,18 @@ async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -
 }
 
 async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
-    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms } = request;
+    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms, after_event_seq } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let inbox = (room_id, shared.context(&call)?.agent_id().clone());
     let surface = Surface::parse(&surface)?;
+    let is_person = call.identity()?.is_person();
+    if after_event_seq.is_some() && !is_person {
+        return Err(Error::new(
+            ErrorCode::InvalidInput,
+            "only people read the log here; an agent takes from its inbox",
+        )
+        .hint("leave out after_event_seq"));
+    }
     let mut stop = shared.stop.subscribe();
     let listener = shared.engine.listeners().listen(&inbox, surface);
     // A reader that wants very many gets them all, and their number need not be known.
@@ -96,7 +107,10 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
         let arrived = listener.arrived.notified();
         tokio::pin!(arrived);
         arrived.as_mut().enable();
-        let TakenMessages { taken, wait_max, held } = take(&shared, &call, &inbox, options.clone()).await?;
+        let TakenMessages { taken, wait_max, held } = match is_person {
+            true => read(&shared, &call, &inbox, options.clone(), after_event_seq).await?,
+            false => take(&shared, &call, &inbox, options.clone()).await?,
+        };
         let patience = max_wait_ms.map_or(Duration::ZERO, |ms| wait_max.min(Duration::from_millis(ms)));
         if !taken.events.is_empty() || taken.skipped.is_some() || patience.is_zero() {
             held.into_iter().for_each(HeldMessages::keep);
@@ -162,8 +176,39 @@ pub(super) async fn take(
         Some(events) => events,
         None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,
     };
-    let taken = Taken { skipped: Skipped::of(&skipped), skipped_seqs: skipped, events, more };
+    let taken = Taken { skipped: Skipped::of(&skipped), skipped_seqs: skipped, events, more, cursor_event_seq: None };
     Ok(TakenMessages { taken, wait_max, held })
+}
+
+/// The messages to a person: at first those that nobody confirmed, then all that are in the log after the cursor, whether or
+/// not another of its terminals confirmed them.
+async fn read(
+    shared: &Shared,
+    call: &Call,
+    inbox: &Inbox,
+    options: TakeOptions,
+    after: Option<i64>,
+) -> Result<TakenMessages, Error> {
+    let (limit, from) = (options.limit.min(MAX_TAKE), options.from.clone());
+    // Before the look at the inbox: what is sent in between is read from the log next time.
+    let room_id = inbox.0.clone();
+    let newest = shared.engine.read(move |reader| reader.newest_event(Some(&room_id))).await?;
+    // Also with a cursor, because it shows whether the caller is still a member.
+    let options = if after.is_some() { TakeOptions { limit: 0, max_replay: None, ..options } } else { options };
+    let mut read = take(shared, call, inbox, options).await?;
+    let Some(after) = after else {
+        read.taken.events.retain(|event| event.event_seq <= newest);
+        // Those that did not fit are read from the log.
+        let last = read.taken.events.last().filter(|_| read.taken.more > 0);
+        read.taken.cursor_event_seq = Some(last.map_or(newest, |event| event.event_seq));
+        return Ok(read);
+    };
+    let ((room_id, me), event_types) = (inbox.clone(), Some(vec![EventType::MessageSent]));
+    let filter = Filter { event_types, from, target: Target::SelfOf(me) };
+    let events = shared.engine.read(move |reader| reader.events(&room_id, after, limit, &filter)).await?;
+    let cursor_event_seq = Some(events.last().map_or(after, |event| event.event_seq));
+    read.taken = Taken { skipped: None, skipped_seqs: Vec::new(), events, more: 0, cursor_event_seq };
+    Ok(read)
 }
 
 async fn return_messages(

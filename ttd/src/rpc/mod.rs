@@ -14,6 +14,7 @@ mod wait_updates;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use connections::{
@@ -59,6 +60,9 @@ const MAX_LOOKUPS: usize = 4;
 
 /// How long a lookup waits for others to end. Shorter than the deadline of a client.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a look at the processes of a caller may take.
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long to stop accepting when the process has run out of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -133,8 +137,20 @@ impl Shared {
 
     /// The context of a command in the middle of a call.
     fn silent_context(&self, call: &Call) -> Result<CommandContext, Error> {
-        let caller = Caller { identity: call.identity()?.clone(), connection: call.connection.id() };
+        let session = call.session()?;
+        let joins = session.joins.load(Ordering::Relaxed);
+        let caller = Caller { identity: session.identity.clone(), connection: call.connection.id(), joins };
         Ok(CommandContext { caller, key: None })
+    }
+
+    /// Whether a call comes from a person at a terminal, as far as its processes show. Only the kernel is asked; what the
+    /// caller says of itself can only speak against it.
+    async fn is_at_terminal(&self, call: &Call) -> Result<bool, Error> {
+        let (Some(pid), true) = (call.connection.pid, call.identity()?.is_person()) else { return Ok(false) };
+        let processes = self.options.processes.clone();
+        let look = tokio::task::spawn_blocking(move || identity::is_at_terminal(pid, processes.as_ref()));
+        // A process that cannot be looked at shows nothing, and must not hold up the message.
+        Ok(tokio::time::timeout(PROCESS_TIMEOUT, look).await.is_ok_and(|seen| seen.unwrap_or(false)))
     }
 
     /// A filesystem lookup about a path the caller named, once there is room for it. Run it on a blocking thread.

@@ -1,18 +1,21 @@
-//! `join_path`, `leave_room`, `kick_member`, `list_rooms`, `get_room_state`, `resolve_member`, `set_room_policy`.
+//! `join_path`, `leave_room`, `kick_member`, `delete_room`, `list_rooms`, `get_room_state`, `resolve_member`,
+//! `set_room_policy`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
 use tt_proto::handoff::Handoff;
+use tt_proto::names::checked_name;
 use tt_proto::policy::Policy;
 use tt_proto::requests::{
-    Departure, GetRoomState, JoinPath, Joined, KickMember, Kicked, LeaveRoom, Left, ListRooms, ResolveMember,
-    ResolvedMember, RoomList, RoomPolicy, RoomState, SetRoomPolicy,
+    DeleteRoom, Departure, GetRoomState, JoinPath, Joined, KickMember, Kicked, LeaveRoom, Left, ListRooms,
+    ResolveMember, ResolvedMember, RoomDeleted, RoomList, RoomPolicy, RoomState, SetRoomPolicy,
 };
-use tt_proto::room::{Member, MemberStatus};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
+use tt_proto::room::{Member, MemberStatus, RoomSummary};
+use tt_proto::{AgentId, Error, RoomId, WallTime};
 use tt_rules::{Command, Reply, Room, names};
 use tt_store::{Page, Reader, RoomPage};
 
@@ -20,7 +23,7 @@ use super::register::{Module, register};
 use super::{Call, Shared, blocking};
 use crate::engine::Outcome;
 use crate::views;
-use crate::workspace::{Directory, Workspace};
+use crate::workspace::Workspace;
 
 /// The most rooms in one page.
 const MAX_ROOMS: usize = 1000;
@@ -30,6 +33,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
     register::<JoinPath, _>(module, join_path)?;
     register::<LeaveRoom, _>(module, leave_room)?;
     register::<KickMember, _>(module, kick_member)?;
+    register::<DeleteRoom, _>(module, delete_room)?;
     register::<ListRooms, _>(module, list_rooms)?;
     register::<GetRoomState, _>(module, get_room_state)?;
     register::<ResolveMember, _>(module, resolve_member)?;
@@ -134,7 +138,7 @@ async fn leave_room(shared: Arc<Shared>, extensions: Extensions, request: LeaveR
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
     let context = shared.keyed_context(&call, &request, Some(&room_id))?;
     let answer = |outcome: &Outcome<'_>| Left {
-        status: if outcome.room.deleted { Departure::RoomDeleted } else { Departure::Left },
+        status: Departure::Left,
         room_id: outcome.room.room_id.clone(),
         canonical_path: outcome.room.canonical_path.clone(),
         remaining_members: active(outcome.room),
@@ -153,7 +157,7 @@ async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickM
             _ => (false, false),
         };
         Kicked {
-            status: if outcome.room.deleted { Departure::RoomDeleted } else { Departure::Kicked },
+            status: Departure::Kicked,
             kicked_agent_id: target_agent_id.clone(),
             remaining_members: active(outcome.room),
             target_was_owner,
@@ -163,25 +167,44 @@ async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickM
     shared.engine.run(&room_id, context, command, answer).await
 }
 
+async fn delete_room(shared: Arc<Shared>, extensions: Extensions, request: DeleteRoom) -> Result<RoomDeleted, Error> {
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let answer = |outcome: &Outcome<'_>| RoomDeleted {
+        room_id: outcome.room.room_id.clone(),
+        canonical_path: outcome.room.canonical_path.clone(),
+    };
+    shared.engine.run(&room_id, context, Command::Delete, answer).await
+}
+
 async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRooms) -> Result<RoomList, Error> {
-    let ListRooms { context_path, after_path, limit } = request;
+    let ListRooms { context_path, after_path, limit, sizes } = request;
     let page = RoomPage { only: None, after_path, limit: limit.unwrap_or(MAX_ROOMS).min(MAX_ROOMS) };
     let call = Call::of(&extensions)?;
     shared.engine.seen(&call.identity()?.agent_id);
     let _room = call.answer_room().await;
     let rooms = match context_path {
         Some(path) => {
-            let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
-            let list =
-                move |directory: Directory, reader: &dyn Reader| match reader.room_at(&mut directory.candidates())? {
-                    Some(room_id) => reader.rooms(&RoomPage { only: Some(room_id), ..page }),
-                    None => Ok(Page { items: Vec::new(), more: false }),
-                };
+            let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory.candidates()).await?;
+            let list = move |paths: Vec<PathBuf>, reader: &dyn Reader| match reader
+                .room_at(&mut paths.iter().map(PathBuf::as_path))?
+            {
+                Some(room_id) => list(reader, &RoomPage { only: Some(room_id), ..page }, sizes),
+                None => Ok(Page { items: Vec::new(), more: false }),
+            };
             shared.engine.read_after(look, list).await?
         }
-        None => shared.engine.read(move |reader| reader.rooms(&page)).await?,
+        None => shared.engine.read(move |reader| list(reader, &page, sizes)).await?,
     };
     Ok(RoomList { rooms: rooms.items, more: rooms.more })
+}
+
+fn list(reader: &dyn Reader, page: &RoomPage, sizes: Option<bool>) -> Result<Page<RoomSummary>, Error> {
+    let mut rooms = reader.rooms(page)?;
+    for room in rooms.items.iter_mut().filter(|_| sizes == Some(true)) {
+        room.size = Some(reader.room_size(&room.room_id)?);
+    }
+    Ok(rooms)
 }
 
 async fn get_room_state(
@@ -232,13 +255,4 @@ async fn set_room_policy(
 
 fn active(room: &Room) -> usize {
     room.members().filter(|m| m.status == MemberStatus::Active).count()
-}
-
-/// Checks that a display name is one line people can type.
-fn checked_name(name: &str) -> Result<String, Error> {
-    let name = name.trim();
-    if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-        return Err(Error::new(ErrorCode::InvalidInput, "a display name has 1 to 64 bytes and no control characters"));
-    }
-    Ok(name.to_owned())
 }

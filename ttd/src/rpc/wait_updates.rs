@@ -93,12 +93,16 @@ impl WaitUpdates {
     }
 }
 
-/// Joins and leaves of others after a cursor.
+/// Joins and leaves of others after a cursor, and after the caller's own last join.
 fn membership_changes(reader: &dyn Reader, inbox: &Inbox, cursor: i64) -> Result<Vec<Event>, Error> {
     let event_types = Some(vec![EventType::MemberJoined, EventType::MemberLeft]);
     let filter = Filter { event_types, from: None, target: Target::Any };
     let mut found = reader.events(&inbox.0, cursor, MAX_MEMBERSHIP_CHANGES, &filter)?;
-    found.retain(|event| event.from_agent_id.as_ref() != Some(&inbox.1));
+    let is_mine = |event: &Event| event.from_agent_id.as_ref() == Some(&inbox.1);
+    if let Some(joined) = found.iter().rposition(|e| is_mine(e) && e.event_type == EventType::MemberJoined) {
+        found.drain(..=joined);
+    }
+    found.retain(|event| !is_mine(event));
     Ok(found)
 }
 

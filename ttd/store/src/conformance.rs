@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::{Filter, Target};
 use tt_proto::handoff::RawJson;
-use tt_proto::hello::{FoundBy, Identity};
+use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::message::DeliveryHint;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
@@ -32,6 +32,7 @@ type Check = (&'static str, fn(&Bench<'_>));
 pub fn check_all(open: Open<'_>) {
     let checks: &[Check] = &[
         ("a room and its members are read back as they were saved", a_room_is_read_back),
+        ("the terminals of a person are read back, and lead to its room", terminals_are_read_back),
         ("what was committed is there after the store was opened again", committed_work_survives),
         ("a refused unit leaves nothing, and its neighbours stand", a_refusal_leaves_nothing),
         ("a unit that panics leaves nothing, and the next one works", a_panic_leaves_nothing),
@@ -182,7 +183,7 @@ fn caller(name: &str) -> Caller {
         anchor: None,
         user: "u".into(),
     };
-    Caller { identity, connection: ConnectionId(1) }
+    Caller { identity, connection: ConnectionId(1), joins: false }
 }
 
 impl Bench<'_> {
@@ -214,6 +215,7 @@ impl Bench<'_> {
                 to: Recipients::Agent(agent(to)),
                 body: "hi".into(),
                 delivery_hint: DeliveryHint::Normal,
+                from_person: false,
                 expires_at: expires_at.map(DeadlineTime::from_millis),
             },
         );
@@ -272,8 +274,33 @@ fn a_room_is_read_back(bench: &Bench<'_>) {
     };
     assert_eq!(stored(&read), stored(&saved));
     assert_eq!(read.pending_handoff.unwrap().handoff, handoff(), "to the letter");
+    bench.run("a", Command::Kick { target: agent("b"), force: true, reason: Some("looped".into()) });
+    let read = bench.store.reader().unwrap().room(&saved.room_id).unwrap();
+    let removal = read.member(&agent("b")).unwrap().removal.clone().unwrap();
+    assert_eq!((removal.by, removal.reason.as_deref()), (agent("a"), Some("looped")));
     let types: Vec<EventType> = bench.log(&saved.room_id).iter().map(|event| event.event_type).collect();
-    assert_eq!(types, [EventType::MemberJoined, EventType::MemberJoined, EventType::Claim, EventType::Release]);
+    assert_eq!(types[..4], [EventType::MemberJoined, EventType::MemberJoined, EventType::Claim, EventType::Release]);
+}
+
+fn terminals_are_read_back(bench: &Bench<'_>) {
+    let terminal = |pid: u32| Anchor { host_id: "h".into(), pid, process_started_at: "t".into() };
+    let join = |pid: u32| {
+        let (unit, answered) = unit("human:a", Command::Join { display_name: None });
+        let mut request = unit.request.clone();
+        if let Some(caller) = &mut request.caller {
+            (caller.identity.found_by, caller.identity.anchor) = (FoundBy::User, Some(terminal(pid)));
+        }
+        bench.store.submit(Box::new(Unit { request, ..unit }));
+        answered.recv().unwrap().unwrap().unwrap().room.room_id
+    };
+    let room = [7, 8].map(join)[0].clone();
+    let reader = || bench.store.reader().unwrap();
+    let stored = reader().room(&room).unwrap();
+    assert_eq!(stored.member(&agent("human:a")).unwrap().terminals, [terminal(7), terminal(8)]);
+    for pid in [7, 8] {
+        assert_eq!(reader().rooms_of_process(&terminal(pid)).unwrap(), std::slice::from_ref(&room));
+    }
+    assert!(reader().rooms_of_process(&terminal(9)).unwrap().is_empty());
 }
 
 fn committed_work_survives(bench: &Bench<'_>) {
@@ -425,14 +452,26 @@ fn a_deleted_room_is_gone(bench: &Bench<'_>) {
     let room = bench.join("a");
     bench.send("a", "a", None);
     bench.run("a", note("n"));
-    assert!(bench.run("a", Command::Leave).room.deleted);
+    assert!(!bench.run("a", Command::Leave).room.deleted);
+    let size = bench.store.reader().unwrap().room_size(&room).unwrap();
+    assert_eq!((size.events, size.unread), (4, 1), "nobody is left, and everything is kept");
+    assert!(size.bytes > 0);
+    bench.run("a", Command::Purge);
+    assert!(bench.store.reader().unwrap().room_exists(&room).unwrap(), "no time deletes what was written");
+    assert!(bench.run("a", Command::Delete).room.deleted);
     let reader = bench.store.reader().unwrap();
     assert_eq!(reader.room(&room).unwrap_err().code, ErrorCode::RoomNotFound);
     assert!(!reader.room_exists(&room).unwrap() && reader.rooms(&all_rooms()).unwrap().items.is_empty());
     assert!(reader.inbox(&room, &agent("a"), 100).unwrap().is_empty() && bench.log(&room).is_empty());
     assert_eq!(bench.store.known_room_at(&mut [Path::new("/w")].into_iter()), None);
     drop(reader);
-    assert_ne!(bench.join("a"), room, "a new room");
+    let empty = bench.join("a");
+    assert_ne!(empty, room, "a new room");
+    let much_later = WallTime::from_millis(NOW + 365 * 24 * 3600 * 1000);
+    let untouched = |policy: &Policy| bench.store.reader().unwrap().untouched_rooms(policy, much_later).unwrap();
+    assert_eq!(untouched(&Policy::default()), std::slice::from_ref(&empty));
+    bench.run("a", note("n"));
+    assert!(untouched(&Policy::default()).is_empty());
     assert!(bench.store.known_room_at(&mut [Path::new("/w")].into_iter()).is_some());
 }
 

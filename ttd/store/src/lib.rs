@@ -24,7 +24,7 @@ use tt_proto::message::InboxRoom;
 use tt_proto::note::Note;
 use tt_proto::page::{JsonSize, PageSize};
 use tt_proto::policy::Policy;
-use tt_proto::room::RoomSummary;
+use tt_proto::room::{RoomSize, RoomSummary};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{DeadlineTime, Decision, LeaseTime, Needs, Now, Overview, Room, Rows};
 
@@ -159,6 +159,9 @@ pub trait Reader {
     /// A page of the rooms, by their paths.
     fn rooms(&self, page: &RoomPage) -> Result<Page<RoomSummary>, Error>;
 
+    /// How much is stored of a room. Reads all of it.
+    fn room_size(&self, room_id: &RoomId) -> Result<RoomSize, Error>;
+
     fn overview(&self, room_id: &RoomId) -> Result<Overview, Error>;
 
     /// When a turn was granted, as far as the log tells.
@@ -193,7 +196,7 @@ pub trait Reader {
     /// The rooms in which a process is a member.
     fn rooms_of_process(&self, anchor: &Anchor) -> Result<Vec<RoomId>, Error>;
 
-    /// The rooms in which nothing has happened for their `idle_room_ttl`.
+    /// The rooms in which nothing was ever written and nothing has happened for their `idle_room_ttl`.
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error>;
 
     /// Whether the store has so much free space that [`Maintenance::ReclaimSpace`] would make it smaller.

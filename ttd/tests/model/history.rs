@@ -63,6 +63,12 @@ pub(crate) enum Op {
         force: bool,
     },
     Leave(Who),
+    /// Deletes the room, unless another member is there.
+    Delete(usize),
+    /// Nothing has happened for long: an empty room in which nobody lives is deleted.
+    Purge,
+    /// The person opens another terminal and goes on there.
+    OpenTerminal,
     Heartbeat(Who, Token),
     Note(usize),
     /// The agent's process ends. It is reported at once, or only when the daemon next looks.
@@ -132,7 +138,12 @@ impl Random {
 /// A history of one room among two to five agents.
 pub(crate) fn generate(random: &mut Random, length: usize) -> Vec<Op> {
     let agents = 2 + random.below(4) as usize;
-    let mut ops: Vec<Op> = (0..agents.min(3)).map(Op::Join).collect();
+    let mut ops = Vec::new();
+    if random.one_in(10) {
+        // A room in which nothing is written before everybody is gone, for longer than it is kept.
+        ops.extend([Op::Join(0), Op::Die { who: Who::Agent(0), reported: true }, Op::Step(300_000), Op::Purge]);
+    }
+    ops.extend((0..agents.min(3)).map(Op::Join));
     while ops.len() < length {
         ops.push(op(random, agents));
     }
@@ -200,7 +211,12 @@ fn op(random: &mut Random, agents: usize) -> Op {
             let target = [Who::Agent(other), Who::Holder, Who::Recipient][random.below(3) as usize];
             Op::Kick { by: agent, target, force: random.one_in(2) }
         }
-        69..70 => Op::Leave([Who::Agent(agent), Who::Holder, Who::Recipient][random.below(3) as usize]),
+        69..70 => match random.below(6) {
+            0 => Op::Delete(agent),
+            1 => Op::Purge,
+            2 | 3 => Op::OpenTerminal,
+            _ => Op::Leave([Who::Agent(agent), Who::Holder, Who::Recipient][random.below(3) as usize]),
+        },
         70..78 => Op::Heartbeat(holder(random), token(random)),
         78..79 => Op::Note(agent),
         79..84 => {

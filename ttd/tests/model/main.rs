@@ -8,7 +8,8 @@
 //!
 //! - there is at most one holder, and it is the one the log says;
 //! - the turn grows by one, and only at a `claim` or `takeover` event; no lease is used twice;
-//! - a refused call leaves every row as it was;
+//! - a refused call leaves every row as it was, also that of a caller that is not a member;
+//! - leaving, kicking and closing terminals lose nothing: only a command deletes a room, or time one that is empty;
 //! - each handoff is received by exactly the next claimant, to the letter, and by nobody else;
 //! - no member that may have an idle room waits for it, and no member misses what it waits for;
 //! - every acknowledged message is, for each recipient, either open or in one final state, is taken by one connection at a
@@ -55,6 +56,7 @@ const TIMES: Times = Times {
     presence: 300_000,
     grace: 10_000,
     wait_max: 50_000,
+    idle_room: 200_000,
 };
 
 #[test]
@@ -98,6 +100,8 @@ struct Tally {
     /// How messages stood with their recipients when their history ended.
     deliveries: BTreeMap<String, u64>,
     crashes: u64,
+    /// How many rooms time deleted.
+    purges: u64,
 }
 
 impl Tally {
@@ -105,6 +109,8 @@ impl Tally {
         let codes = [
             "room_not_found",
             "unknown_member",
+            "kicked",
+            "room_in_use",
             "unknown_target",
             "target_active",
             "cannot_kick_self",
@@ -132,7 +138,14 @@ impl Tally {
             assert!(self.deliveries.contains_key(state), "no message ended {state}");
         }
         assert!(self.crashes > 0, "no daemon was killed right after a commit");
-        for event in ["takeover operator_override", "reservation_expired -", "member_left expired", "kick ghost"] {
+        assert!(self.purges > 0, "no empty room was deleted by time");
+        for event in [
+            "takeover operator_override",
+            "reservation_expired -",
+            "member_left expired",
+            "member_left terminal_closed",
+            "kick ghost",
+        ] {
             assert!(self.events.contains_key(event), "{event} never came about");
         }
     }
@@ -216,7 +229,8 @@ impl Replay {
 
 impl<'a> History<'a> {
     fn new(world: &'a mut World, tally: &'a mut Tally) -> Self {
-        let reference = Reference { now: 0, times: TIMES, room: None, dead: BTreeSet::new(), unreported: false };
+        let reference =
+            Reference { now: 0, times: TIMES, room: None, dead: BTreeSet::new(), unreported: false, admits: false };
         Self {
             world,
             reference,
@@ -319,6 +333,17 @@ impl<'a> History<'a> {
                 let expected = self.reference.leave(number, process);
                 self.compare(&expected, |world| world.run(number, Command::Leave))?;
             }
+            Op::Delete(number) => {
+                self.acts(number);
+                let expected = self.reference.delete(number);
+                self.compare(&expected, |world| world.run(number, Command::Delete))?;
+            }
+            Op::Purge => {
+                let expected = self.reference.purge();
+                self.compare(&expected, |world| world.run_by_itself(Command::Purge))?;
+                self.tally.purges += u64::from(expected.deleted);
+            }
+            Op::OpenTerminal => self.world.open_terminal(),
             Op::Heartbeat(who, token) => self.heartbeat(who, token)?,
             Op::Note(number) => {
                 let process = self.acts(number);
@@ -443,7 +468,7 @@ impl<'a> History<'a> {
         let (lease, turn_id) = self.token(token);
         let expected = self
             .reference
-            .command(Some((number, process)), &|_, room, _| Reference::authority(room, number, &lease, turn_id));
+            .by_member(number, process, &|_, room, _| Reference::authority(room, number, &lease, turn_id));
         let command = Command::Heartbeat { lease_id: LeaseId::from(lease), expected_turn_id: turn_id };
         self.compare(&expected, |world| world.run(number, command))?;
         let until = self.world.lease_end();
@@ -477,7 +502,7 @@ impl<'a> History<'a> {
             self.reference.hang(number);
         }
         let Some(process) = self.world.processes[number] else { return Ok(()) };
-        self.world.kill(process);
+        self.world.kill(number, process);
         self.reference.dead.insert(process);
         if !reported || self.world.room.is_none() {
             self.reference.unreported = true;

@@ -2,11 +2,17 @@
 //! rules: agents are numbers, times are milliseconds, and there is one room.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::Kind;
 
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// The one that is a person, with as many terminals as it opens.
+pub(crate) const PERSON: usize = 2;
+
+/// The one that lives where nobody can see it, and whose calls make it a member.
+pub(crate) const GUEST: usize = 4;
 
 /// All times in milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -18,11 +24,13 @@ pub(crate) struct Times {
     pub(crate) presence: i64,
     pub(crate) grace: i64,
     pub(crate) wait_max: i64,
+    pub(crate) idle_room: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Active,
+    Away,
     Gone,
     Left,
     Kicked,
@@ -34,6 +42,8 @@ pub(crate) struct Member {
     pub(crate) status: Status,
     /// The process it lives in; none when nobody knows.
     pub(crate) process: Option<u32>,
+    /// The terminals of the person.
+    pub(crate) terminals: BTreeSet<u32>,
     pub(crate) seen: i64,
     pub(crate) waited: Option<i64>,
     pub(crate) held: Option<i64>,
@@ -57,6 +67,8 @@ pub(crate) struct Room {
     pub(crate) last_place: i64,
     pub(crate) members: BTreeMap<usize, Member>,
     pub(crate) messages: Vec<Message>,
+    /// Whether there ever was a message, a note or a handoff.
+    pub(crate) has_contents: bool,
     pub(crate) deleted: bool,
 }
 
@@ -111,9 +123,11 @@ pub(crate) struct Reference {
     pub(crate) times: Times,
     pub(crate) room: Option<Room>,
     /// The processes that ended.
-    pub(crate) dead: std::collections::BTreeSet<u32>,
+    pub(crate) dead: BTreeSet<u32>,
     /// Some ended and the daemon was not told yet, so that nobody else can be.
     pub(crate) unreported: bool,
+    /// The command under way is one that makes a guest a member.
+    pub(crate) admits: bool,
 }
 
 pub(crate) type Rule<'a> = &'a dyn Fn(&Reference, &mut Room, &mut Vec<String>) -> Result<(), &'static str>;
@@ -128,7 +142,15 @@ pub(crate) fn event(kind: &str, turn: i64, from: &str, to: &str, reason: &str) -
 
 impl Reference {
     pub(crate) fn gone(&self, member: &Member) -> bool {
+        if !member.terminals.is_empty() {
+            return member.terminals.is_subset(&self.dead);
+        }
         member.process.is_some_and(|process| self.dead.contains(&process))
+    }
+
+    /// Its process ended. A person that closed its terminals is only away.
+    fn died(&self, member: &Member) -> bool {
+        member.terminals.is_empty() && self.gone(member)
     }
 
     fn present(&self, member: &Member) -> bool {
@@ -216,7 +238,7 @@ impl Reference {
         if let Some(holder) = room.holder {
             let member = &room.members[&holder];
             let waited_for = room.members.iter().any(|(a, m)| *a != holder && self.present(m) && self.waits(m));
-            return if self.gone(member) {
+            return if self.died(member) {
                 Some("owner_gone")
             } else if self.now >= self.lease_until(room) {
                 Some("owner_timeout")
@@ -227,7 +249,7 @@ impl Reference {
             };
         }
         let recipient = &room.members[&room.kept_for?];
-        if self.gone(recipient) {
+        if self.died(recipient) {
             Some("recipient_gone")
         } else if self.now >= room.claim_until {
             Some("claim_timeout")
@@ -273,7 +295,7 @@ impl Reference {
             {
                 return Some(format!("{} waits and was not told {told:?}", NAMES[*agent]));
             }
-            let silent = member.status == Status::Active && member.waiting.is_none();
+            let silent = member.status == Status::Active && member.waiting.is_none() && member.terminals.is_empty();
             if silent && self.now >= member.seen + self.times.presence {
                 return Some(format!("{} was silent for presence_ttl and still counts", NAMES[*agent]));
             }
@@ -295,13 +317,21 @@ impl Reference {
             return Outcome { refused: Some("room_not_found"), ..Outcome::default() };
         };
         let (mut room, mut events) = (before.clone(), Vec::new());
+        if let Some((GUEST, process)) = caller
+            && self.admits
+            && room.members.get(&GUEST).is_none_or(|m| m.status == Status::Left)
+        {
+            self.enter(&mut room, GUEST, process, &mut events);
+        }
         let known = caller.and_then(|(agent, process)| Some((agent, process, room.members.get_mut(&agent)?)));
         if let Some((agent, process, member)) = known {
-            if member.status == Status::Gone {
+            if matches!(member.status, Status::Gone | Status::Away) {
                 events.push(event("member_joined", room.turn, NAMES[agent], "-", "returned"));
                 member.status = Status::Active;
             }
-            if member.status == Status::Active {
+            if member.status == Status::Active && agent == PERSON {
+                member.terminals.extend(process);
+            } else if member.status == Status::Active {
                 member.process = process.or(member.process);
             }
         }
@@ -353,32 +383,70 @@ impl Reference {
     pub(crate) fn join(&mut self, agent: usize, process: Option<u32>) -> Outcome {
         self.room.get_or_insert_default();
         self.command(None, &|this, room, events| {
-            let place = room.members.values().map(|m| m.place + 1).max().unwrap_or(0);
-            let fresh = Member {
-                place,
-                status: Status::Left,
-                process,
-                seen: this.now,
-                waited: None,
-                held: None,
-                waiting: None,
-            };
-            let known = room.members.contains_key(&agent);
-            let member = room.members.entry(agent).or_insert(fresh);
-            if member.status != Status::Active {
-                let reason = if known { "returned" } else { "joined" };
-                events.push(event("member_joined", room.turn, NAMES[agent], "-", reason));
-            }
-            member.status = Status::Active;
-            member.process = process;
-            member.seen = this.now;
+            this.enter(room, agent, process, events);
+            Ok(())
+        })
+    }
+
+    fn enter(&self, room: &mut Room, agent: usize, process: Option<u32>, events: &mut Vec<String>) {
+        let place = room.members.values().map(|m| m.place + 1).max().unwrap_or(0);
+        let fresh = Member {
+            place,
+            status: Status::Left,
+            process,
+            terminals: BTreeSet::new(),
+            seen: self.now,
+            waited: None,
+            held: None,
+            waiting: None,
+        };
+        let known = room.members.contains_key(&agent);
+        let member = room.members.entry(agent).or_insert(fresh);
+        if member.status != Status::Active {
+            let reason = if known { "returned" } else { "joined" };
+            events.push(event("member_joined", room.turn, NAMES[agent], "-", reason));
+        }
+        member.status = Status::Active;
+        member.process = process;
+        member.seen = self.now;
+        if agent == PERSON {
+            member.terminals.extend(process);
+        }
+    }
+
+    /// Runs a command that only a member may give. A guest becomes one with it, unless it is refused.
+    pub(crate) fn by_member(&mut self, agent: usize, process: Option<u32>, rule: Rule<'_>) -> Outcome {
+        self.admits = true;
+        let outcome = self.command(Some((agent, process)), rule);
+        self.admits = false;
+        outcome
+    }
+
+    /// A room is deleted by a caller that is alone in it.
+    pub(crate) fn delete(&mut self, agent: usize) -> Outcome {
+        self.command(None, &|this, room, _| {
+            room.deleted = !this.another_present(room, &[agent]);
+            if room.deleted { Ok(()) } else { Err("room_in_use") }
+        })
+    }
+
+    /// Time deletes a room in which nothing was ever written, and in which nobody lives.
+    pub(crate) fn purge(&mut self) -> Outcome {
+        self.command(None, &|this, room, _| {
+            let is_seen = |m: &Member| m.process.is_some() || !m.terminals.is_empty();
+            let lives = |m: &Member| is_seen(m) || m.waiting.is_some() || this.now < m.seen + this.times.idle_room;
+            let inhabited = room.members.values().any(|m| this.present(m) && lives(m));
+            room.deleted = !inhabited && !room.has_contents;
             Ok(())
         })
     }
 
     fn active(room: &Room, agent: usize) -> Result<(), &'static str> {
-        let active = room.members.get(&agent).is_some_and(|m| m.status == Status::Active);
-        if active { Ok(()) } else { Err("unknown_member") }
+        match room.members.get(&agent).map(|m| m.status) {
+            Some(Status::Active) => Ok(()),
+            Some(Status::Kicked) => Err("kicked"),
+            _ => Err("unknown_member"),
+        }
     }
 
     pub(crate) fn wait(&mut self, agent: usize, process: Option<u32>, kind: Kind) -> Outcome {
@@ -386,7 +454,7 @@ impl Reference {
         if self.room.as_ref().is_some_and(waits) {
             return Outcome { refused: Some("duplicate_listener"), ..Outcome::default() };
         }
-        self.command(Some((agent, process)), &|this, room, events| {
+        self.by_member(agent, process, &|this, room, events| {
             Self::active(room, agent)?;
             if kind == Kind::Park && room.holder == Some(agent) {
                 return Err("park_requires_release");
@@ -441,7 +509,7 @@ impl Reference {
         (lease, turn): (&str, i64),
         words: Option<&str>,
     ) -> Outcome {
-        self.command(Some((agent, process)), &|this, room, events| {
+        self.by_member(agent, process, &|this, room, events| {
             Self::authority(room, agent, lease, turn)?;
             let words = words.ok_or("invalid_handoff")?;
             if to == Some(agent) {
@@ -450,6 +518,7 @@ impl Reference {
             if to.is_some_and(|to| Self::active(room, to).is_err()) {
                 return Err("unknown_target");
             }
+            room.has_contents = true;
             room.holder = None;
             room.lease = None;
             room.received = None;
@@ -481,7 +550,7 @@ impl Reference {
     }
 
     pub(crate) fn takeover(&mut self, agent: usize, process: Option<u32>, turn: i64, operator: bool) -> Outcome {
-        self.command(Some((agent, process)), &|this, room, events| {
+        self.by_member(agent, process, &|this, room, events| {
             Self::active(room, agent)?;
             if room.turn != turn {
                 return Err("turn_mismatch");
@@ -515,19 +584,18 @@ impl Reference {
             member.status = status;
         }
         events.push(event("member_left", room.turn, NAMES[agent], "-", reason));
-        room.deleted = !room.members.values().any(|m| m.status == Status::Active);
     }
 
     pub(crate) fn kick(&mut self, agent: usize, process: Option<u32>, target: usize, force: bool) -> Outcome {
-        self.command(Some((agent, process)), &|this, room, events| {
+        self.by_member(agent, process, &|this, room, events| {
             Self::active(room, agent)?;
             if agent == target {
                 return Err("cannot_kick_self");
             }
             let member = room.members.get(&target);
-            let there = |m: &&Member| matches!(m.status, Status::Active | Status::Gone);
+            let there = |m: &&Member| matches!(m.status, Status::Active | Status::Away | Status::Gone);
             let member = member.filter(there).ok_or("unknown_target")?;
-            let gone = this.gone(member) || member.status == Status::Gone;
+            let gone = this.gone(member) || member.status != Status::Active;
             let silent = this.now >= member.seen + 2 * this.times.heartbeat;
             if !(force || gone && silent) {
                 return Err("target_active");
@@ -548,19 +616,20 @@ impl Reference {
 
     /// A note, or anything else that only shows that a member is there.
     pub(crate) fn note(&mut self, agent: usize, process: Option<u32>) -> Outcome {
-        self.command(Some((agent, process)), &|_, room, events| {
+        self.by_member(agent, process, &|_, room, events| {
             Self::active(room, agent)?;
+            room.has_contents = true;
             events.push(event("note_added", room.turn, NAMES[agent], "-", "-"));
             Ok(())
         })
     }
 
-    /// One event, and a delivery for each recipient: the one named, or every other active member.
+    /// One event, and a delivery for each recipient: the one named, or every other member that is active or away.
     pub(crate) fn send(&mut self, agent: usize, process: Option<u32>, to: Option<usize>, ttl: Option<i64>) -> Outcome {
-        self.command(Some((agent, process)), &|this, room, events| {
+        self.by_member(agent, process, &|this, room, events| {
             Self::active(room, agent)?;
-            let others =
-                |(other, m): (&usize, &Member)| (*other != agent && m.status == Status::Active).then_some(*other);
+            let addressed = |m: &Member| matches!(m.status, Status::Active | Status::Away);
+            let others = |(other, m): (&usize, &Member)| (*other != agent && addressed(m)).then_some(*other);
             let recipients: Vec<usize> = match to {
                 Some(to) if !room.members.contains_key(&to) => return Err("unknown_recipient"),
                 Some(to) => vec![to],
@@ -568,6 +637,7 @@ impl Reference {
             };
             let open = |recipient: &usize| (*recipient, Delivery::Open { held_by: None });
             let expires = ttl.map(|ttl| this.now + ttl);
+            room.has_contents = true;
             room.messages.push(Message { expires, freed: 0, to: recipients.iter().map(open).collect() });
             events.push(event("message_sent", room.turn, NAMES[agent], name(to), "-"));
             Ok(())
@@ -588,7 +658,7 @@ impl Reference {
         limit: usize,
     ) -> (Outcome, Took) {
         let took = RefCell::new(Took::default());
-        let outcome = self.command(Some((agent, process)), &|this, room, _| {
+        let outcome = self.by_member(agent, process, &|this, room, _| {
             Self::active(room, agent)?;
             let mut free = Vec::new();
             for (index, message) in room.messages.iter_mut().enumerate() {
@@ -605,7 +675,8 @@ impl Reference {
             let rest = &free[skip..];
             took.messages = rest.iter().copied().take(limit).collect();
             took.more = rest.len() - took.messages.len();
-            for index in took.skipped.iter().chain(&took.messages) {
+            // A person holds nothing: all of its terminals may show a message.
+            for index in took.skipped.iter().chain(&took.messages).filter(|_| agent != PERSON) {
                 room.messages[*index].to.insert(agent, Delivery::Open { held_by: Some(connection) });
             }
             Ok(())
@@ -690,13 +761,18 @@ impl Reference {
         messages.filter(|(_, message)| held(message)).map(|(index, _)| index).collect()
     }
 
-    fn depart(&self, room: &mut Room, events: &mut Vec<String>, reason: &str, due: &dyn Fn(&Member) -> bool) {
+    fn depart(&self, room: &mut Room, events: &mut Vec<String>, exited: bool, due: &dyn Fn(&Member) -> bool) {
         let mut due: Vec<usize> = room.members.keys().copied().filter(|a| due(&room.members[a])).collect();
         due.sort_by_key(|agent| room.members[agent].place);
         for agent in due {
             if let Some(member) = room.members.get_mut(&agent) {
-                member.status = Status::Gone;
+                member.status = if agent == PERSON { Status::Away } else { Status::Gone };
             }
+            let reason = match (exited, agent) {
+                (true, PERSON) => "terminal_closed",
+                (true, _) => "process_exited",
+                (false, _) => "expired",
+            };
             events.push(event("member_left", room.turn, NAMES[agent], "-", reason));
         }
     }
@@ -705,14 +781,18 @@ impl Reference {
     pub(crate) fn happen(&mut self, time: bool) -> Outcome {
         self.unreported = false;
         self.command(None, &|this, room, events| {
-            this.depart(room, events, "process_exited", &|m| m.status == Status::Active && this.gone(m));
+            this.depart(room, events, true, &|m| m.status == Status::Active && this.gone(m));
             if !time {
                 return Ok(());
             }
+            // A person with an open terminal is there, however silent.
             let silent = |m: &Member| {
-                m.status == Status::Active && m.waiting.is_none() && this.now >= m.seen + this.times.presence
+                m.status == Status::Active
+                    && m.terminals.is_empty()
+                    && m.waiting.is_none()
+                    && this.now >= m.seen + this.times.presence
             };
-            this.depart(room, events, "expired", &silent);
+            this.depart(room, events, false, &silent);
             if let Some(recipient) = room.kept_for.filter(|_| !room.claim_noted && this.now >= room.claim_until) {
                 room.claim_noted = true;
                 events.push(event("reservation_expired", room.turn, name(room.giver), NAMES[recipient], "-"));

@@ -32,7 +32,7 @@ use ttd::engine::{CommandContext, Engine, MemberProcesses, Outcome};
 use ttd::feed::{FeedItem, Follower};
 use ttd::waiters::Place;
 
-use crate::reference::{NAMES, Times, Told, event};
+use crate::reference::{GUEST, NAMES, PERSON, Times, Told, event};
 
 /// The time at which every history begins, in milliseconds.
 const EPOCH: i64 = 1_700_000_000_000;
@@ -51,6 +51,8 @@ pub(crate) struct World {
     clock: Clock,
     /// The processes agents live in now. The last agent lives where nobody can see it.
     pub(crate) processes: Vec<Option<u32>>,
+    /// The other terminals of the person that are open.
+    terminals: Vec<u32>,
     next_process: u32,
     dead: Arc<Mutex<BTreeSet<u32>>>,
     places: BTreeMap<usize, (Place, i64)>,
@@ -197,7 +199,7 @@ fn policy(times: &Times) -> Policy {
         presence_ttl: of(times.presence),
         waiter_grace: of(times.grace),
         wait_max: of(times.wait_max),
-        ..Policy::default()
+        idle_room_ttl: of(times.idle_room),
     }
 }
 
@@ -220,6 +222,7 @@ impl World {
             now: 0,
             clock: Clock::stopped(EPOCH),
             processes: Vec::new(),
+            terminals: Vec::new(),
             next_process: 1,
             dead: Arc::default(),
             places: BTreeMap::new(),
@@ -246,6 +249,7 @@ impl World {
         self.room = None;
         self.dead.lock().unwrap().clear();
         self.next_process = 1;
+        self.terminals.clear();
         self.processes = (0..NAMES.len()).map(|_| None).collect();
         for agent in 0..NAMES.len() {
             self.come_alive(agent);
@@ -308,7 +312,7 @@ impl World {
 
     /// An agent that does something lives: in a new process where the last one ended.
     pub(crate) fn come_alive(&mut self, agent: usize) -> Option<u32> {
-        let invisible = agent == NAMES.len() - 1;
+        let invisible = agent == GUEST;
         let is_dead = |process: u32| self.dead.lock().unwrap().contains(&process);
         if !invisible && self.processes[agent].is_none_or(is_dead) {
             self.processes[agent] = Some(self.next_process);
@@ -317,8 +321,20 @@ impl World {
         self.processes[agent]
     }
 
-    pub(crate) fn kill(&self, process: u32) {
+    /// Ends the process of an agent. The person goes on in another terminal that is open.
+    pub(crate) fn kill(&mut self, agent: usize, process: u32) {
         self.dead.lock().unwrap().insert(process);
+        if agent == PERSON {
+            self.processes[PERSON] = self.terminals.pop().or(self.processes[PERSON]);
+        }
+    }
+
+    pub(crate) fn open_terminal(&mut self) {
+        let is_open = |process: &u32| !self.dead.lock().unwrap().contains(process);
+        let open = self.processes[PERSON].filter(is_open);
+        self.terminals.extend(open);
+        self.processes[PERSON] = Some(self.next_process);
+        self.next_process += 1;
     }
 
     /// One of the connections of an agent. None outlives its daemon.
@@ -334,11 +350,11 @@ impl World {
             display_name: NAMES[number].into(),
             harness: None,
             session_id: None,
-            found_by: FoundBy::Override,
+            found_by: if number == PERSON { FoundBy::User } else { FoundBy::Override },
             anchor,
             user: "user".into(),
         };
-        let caller = Caller { identity, connection: self.connection(number, surface) };
+        let caller = Caller { identity, connection: self.connection(number, surface), joins: number == GUEST };
         CommandContext { caller, key: None }
     }
 
@@ -497,7 +513,10 @@ impl World {
         let to = to.map_or(Recipients::Room, |to| Recipients::Agent(agent(to)));
         let expires_at = ttl.map(|ttl| DeadlineTime::from_millis(EPOCH + self.now + ttl));
         let body = "hello".to_owned();
-        self.run(number, Command::SendMessage { to, body, delivery_hint: DeliveryHint::Normal, expires_at })
+        self.run(
+            number,
+            Command::SendMessage { to, body, delivery_hint: DeliveryHint::Normal, from_person: false, expires_at },
+        )
     }
 
     pub(crate) fn take(&mut self, number: usize, surface: usize, max_replay: Option<usize>, limit: usize) -> Came {
@@ -585,6 +604,7 @@ impl World {
         for sql in [
             "SELECT * FROM path_rooms",
             "SELECT * FROM room_members",
+            "SELECT * FROM member_terminals",
             "SELECT * FROM room_events",
             "SELECT * FROM notes",
             "SELECT * FROM deliveries",

@@ -146,7 +146,7 @@ pub(super) fn inbox_rooms(
         .prepare_cached(
             "SELECT d.room_id, count(*) FROM room_members m
              JOIN deliveries d ON d.room_id = m.room_id AND d.recipient_agent_id = m.agent_id AND d.state = 'pending'
-             WHERE m.agent_id = ?1 AND m.status IN ('active', 'gone')
+             WHERE m.agent_id = ?1 AND m.status IN ('active', 'away', 'gone')
              GROUP BY d.room_id ORDER BY min(d.event_seq)",
         )
         .map_err(query_failed)?;

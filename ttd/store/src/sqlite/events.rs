@@ -195,7 +195,9 @@ mod tests {
         } else if name == "message_sent" {
             if recipient.is_some() { recipient == Some(ME) } else { sender != Some(ME) }
         } else {
-            name == "member_joined" || name == "member_left" || sender == Some(ME) || recipient == Some(ME)
+            ["member_joined", "member_left", "member_renamed"].contains(&name)
+                || sender == Some(ME)
+                || recipient == Some(ME)
         };
         types.is_none_or(|types| types.contains(&event_type))
             && from.is_none_or(|from| sender == Some(from))

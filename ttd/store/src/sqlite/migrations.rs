@@ -31,6 +31,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(104, "104_inbox"),
     migration!(105, "105_one_deliveries_table"),
     migration!(106, "106_short_answers_and_senders"),
+    migration!(108, "108_people_and_dormant_rooms"),
 ];
 
 /// Why a database cannot be brought to our schema.
@@ -253,6 +254,29 @@ mod tests {
             let expected: &[&str] = if newest < 101 { &[] } else { &["k1767323045000", "l0"] };
             assert_eq!(answers, expected, "{newest}");
         }
+    }
+
+    #[test]
+    fn a_person_that_was_gone_is_away_and_keeps_its_terminal() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply_missing_of(&connection, MIGRATIONS.iter().filter(|m| m.id <= 105)).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES ('r', '/w', 'idle', 't');
+                 INSERT INTO room_members (room_id, agent_id, ordinal, joined_at, last_seen_at, status, found_by, host_id, pid,
+                                           process_started_at)
+                   VALUES ('r', 'human:a', 0, 't', 't', 'gone', 'user', 'h', 7, 's'),
+                          ('r', 'codex:1', 1, 't', 't', 'gone', 'env', 'h', 8, 's'),
+                          ('r', 'human:b', 2, 't', 't', 'left', 'user', NULL, NULL, NULL)",
+            )
+            .unwrap();
+        apply_all(&connection).unwrap();
+        let rows = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        };
+        assert_eq!(rows("SELECT status FROM room_members ORDER BY ordinal"), ["away", "gone", "left"]);
+        assert_eq!(rows("SELECT agent_id || pid || process_started_at FROM member_terminals"), ["human:a7s"]);
     }
 
     #[test]

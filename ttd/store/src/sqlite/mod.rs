@@ -1,6 +1,7 @@
 //! SQLite: the one writer thread, the pool of readers, the migrations, and the rows.
 
 mod checkpoint;
+mod contents;
 mod deliveries;
 mod events;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod room_cache;
 mod room_paths;
 mod rooms;
 mod space;
+mod terminals;
 mod writer;
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

@@ -13,11 +13,11 @@ use tt_proto::hello::Anchor;
 use tt_proto::message::InboxRoom;
 use tt_proto::note::Note;
 use tt_proto::policy::Policy;
-use tt_proto::room::RoomSummary;
+use tt_proto::room::{RoomSize, RoomSummary};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{DeadlineTime, Overview, Room};
 
-use super::{deliveries, events, migrations, notes, query_failed, rooms, space};
+use super::{contents, deliveries, events, migrations, notes, query_failed, rooms, space};
 use crate::{NotePage, Page, Reader, RoomPage, room_not_found};
 
 /// Queries that can run at once.
@@ -91,6 +91,10 @@ impl Reader for SqliteReader {
 
     fn rooms(&self, page: &RoomPage) -> Result<Page<RoomSummary>, Error> {
         rooms::list(&self.connection, page)
+    }
+
+    fn room_size(&self, room_id: &RoomId) -> Result<RoomSize, Error> {
+        contents::size(&self.connection, room_id)
     }
 
     fn overview(&self, room_id: &RoomId) -> Result<Overview, Error> {

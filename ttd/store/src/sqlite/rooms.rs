@@ -10,9 +10,10 @@ use tt_proto::hello::Anchor;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Liveness, MemberStatus, RoomSummary, StickState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
-use tt_rules::{Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Room, Waiting};
+use tt_rules::{Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Removal, Room, Waiting};
 
-use super::{deliveries, events, query_failed};
+use super::contents::HAS_CONTENTS;
+use super::{deliveries, events, query_failed, terminals};
 use crate::{Page, RoomPage};
 
 /// Loads a room with its members as they are stored.
@@ -32,12 +33,17 @@ pub(super) fn load(connection: &Connection, room_id: &RoomId, policy: &Policy) -
     let mut statement = connection
         .prepare_cached(
             "SELECT agent_id, ordinal, status, display_name, harness, session_id, found_by, host_id, pid, process_started_at,
-               joined_at, last_seen_at, last_wait_at, last_held_turn
+               joined_at, last_seen_at, last_wait_at, last_held_turn, removed_by, removed_reason
              FROM room_members WHERE room_id = ?1 ORDER BY ordinal",
         )
         .map_err(query_failed)?;
-    let members = statement.query_map([room_id.as_str()], |row| member_row(row).map(Arc::new)).map_err(query_failed)?;
-    room.members = members.collect::<Result<_, _>>().map_err(query_failed)?;
+    let mut terminals = terminals::of_room(connection, room_id)?;
+    let members = statement.query_map([room_id.as_str()], member_row).map_err(query_failed)?;
+    for member in members {
+        let member = member.map_err(query_failed)?;
+        let terminals = terminals.remove(&member.agent_id).unwrap_or_default();
+        room.members.push(Arc::new(Member { terminals, ..member }));
+    }
     Ok(Some(room))
 }
 
@@ -85,11 +91,16 @@ fn member_row(row: &Row<'_>) -> rusqlite::Result<Member> {
         session_id: row.get(5)?,
         found_by: row.get(6)?,
         liveness: Liveness::Unknown,
+        terminals: Vec::new(),
         anchor,
         joined_at: lease_time(row, 10)?.unwrap_or(LeaseTime::from_millis(0)),
         last_seen_at: lease_time(row, 11)?.unwrap_or(LeaseTime::from_millis(0)),
         last_wait_at: lease_time(row, 12)?,
         last_held_turn: row.get(13)?,
+        removal: match agent(row, 14)? {
+            Some(by) => Some(Removal { by, reason: row.get(15)? }),
+            None => None,
+        },
         waiting: Waiting::No,
         agent_id,
     })
@@ -150,6 +161,9 @@ pub(super) fn save(
         // A time that was only assumed in the member's favour must not be stored as if it were known.
         let seen = known.is_none_or(|known| known.last_seen_at != member.last_seen_at);
         save_member(connection, &after.room_id, member, seen).map_err(query_failed)?;
+        if known.map_or(&[][..], |known| &known.terminals) != member.terminals {
+            terminals::save(connection, &after.room_id, member).map_err(query_failed)?;
+        }
     }
     Ok(())
 }
@@ -277,11 +291,12 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member, seen:
     connection
         .prepare_cached(
             "INSERT INTO room_members (room_id, agent_id, ordinal, status, display_name, harness, session_id, found_by, host_id,
-               pid, process_started_at, joined_at, last_seen_at, last_wait_at, last_held_turn)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+               pid, process_started_at, joined_at, last_seen_at, last_wait_at, last_held_turn, removed_by, removed_reason)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?17, ?18)
              ON CONFLICT (room_id, agent_id) DO UPDATE SET ordinal = ?3, status = ?4, display_name = ?5, harness = ?6,
                session_id = ?7, found_by = ?8, host_id = ?9, pid = ?10, process_started_at = ?11, joined_at = ?12,
-               last_seen_at = iif(?16, ?13, last_seen_at), last_wait_at = ?14, last_held_turn = ?15",
+               last_seen_at = iif(?16, ?13, last_seen_at), last_wait_at = ?14, last_held_turn = ?15, removed_by = ?17,
+               removed_reason = ?18",
         )?
         .execute(params![
             room_id.as_str(),
@@ -300,6 +315,8 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member, seen:
             member.last_wait_at.map(lease_text),
             member.last_held_turn,
             seen,
+            member.removal.as_ref().map(|removal| removal.by.as_str()),
+            member.removal.as_ref().and_then(|removal| removal.reason.as_deref()),
         ])?;
     Ok(())
 }
@@ -348,7 +365,7 @@ pub(super) fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Er
             [room_id.as_str()],
         )
         .map_err(query_failed)?;
-    for table in ["notes", "room_events", "room_members", "path_rooms"] {
+    for table in ["notes", "room_events", "member_terminals", "room_members", "path_rooms"] {
         connection
             .execute(&format!("DELETE FROM {table} WHERE room_id = ?1"), [room_id.as_str()])
             .map_err(query_failed)?;
@@ -366,7 +383,7 @@ pub(super) fn list(connection: &Connection, page: &RoomPage) -> Result<Page<Room
                (SELECT display_name FROM room_members m WHERE m.room_id = r.room_id AND m.agent_id = coalesce(owner, reserved_for)
                 AND NOT EXISTS (SELECT 1 FROM room_members o WHERE o.room_id = m.room_id AND o.agent_id <> m.agent_id
                                 AND (o.agent_id = m.display_name COLLATE NOCASE
-                                     OR o.status = 'active' AND o.display_name = m.display_name COLLATE NOCASE)))
+                                     OR o.status IN ('active', 'away') AND o.display_name = m.display_name COLLATE NOCASE)))
              FROM path_rooms r {which} ORDER BY canonical_path"
         ))
         .map_err(query_failed)?;
@@ -381,6 +398,7 @@ pub(super) fn list(connection: &Connection, page: &RoomPage) -> Result<Page<Room
             members: row.get(7)?,
             display_name: row.get(8)?,
             updated_at: time(row, 6)?.unwrap_or(WallTime::from_millis(0)),
+            size: None,
         })
     };
     let only = page.only.as_ref().map(RoomId::as_str);
@@ -429,10 +447,11 @@ fn ids(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Res
 
 /// The rooms in which a process is a member. One that counts as gone by its silence may still hold the stick.
 pub(super) fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec<RoomId>, Error> {
-    let sql = "SELECT DISTINCT room_id FROM room_members
-               WHERE status IN ('active', 'gone') AND pid = ?1 AND process_started_at IS ?2";
+    let sql = "SELECT room_id FROM room_members
+               WHERE status IN ('active', 'gone') AND pid = ?1 AND process_started_at IS ?2
+               UNION SELECT room_id FROM member_terminals WHERE pid = ?1 AND process_started_at = ?3";
     let started = Some(anchor.process_started_at.as_str()).filter(|s| !s.is_empty());
-    ids(connection, sql, params![anchor.pid, started])
+    ids(connection, sql, params![anchor.pid, started, anchor.process_started_at])
 }
 
 /// The rooms in which the stick is held or reserved.
@@ -440,12 +459,13 @@ pub(super) fn in_use(connection: &Connection) -> Result<Vec<RoomId>, Error> {
     ids(connection, "SELECT room_id FROM path_rooms WHERE state IN ('owned', 'reserved')", [])
 }
 
-/// The rooms in which nothing has happened for their `idle_room_ttl`. Rooms of 0.1.x count from their migration.
+/// The rooms in which nothing was ever written and nothing has happened for their `idle_room_ttl`. Rooms of 0.1.x count from
+/// their migration.
 pub(super) fn untouched(connection: &Connection, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error> {
     let mut statement = connection
         .prepare_cached(&format!(
             "SELECT room_id, policy_json, max({TOUCHED_AT}, (SELECT applied_at FROM schema_migrations WHERE id = 101))
-             FROM path_rooms r"
+             FROM path_rooms r WHERE NOT {HAS_CONTENTS}"
         ))
         .map_err(query_failed)?;
     let room = |row: &Row<'_>| {

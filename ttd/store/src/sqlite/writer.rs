@@ -20,7 +20,7 @@ use tt_rules::{Decision, Needs, Room, Rows};
 use super::files::Files;
 use super::room_cache::RoomCache;
 use super::room_paths::RoomPaths;
-use super::{checkpoint, deliveries, events, idempotency, is_locked, notes, query_failed, rooms, space};
+use super::{checkpoint, contents, deliveries, events, idempotency, is_locked, notes, query_failed, rooms, space};
 use crate::{Clock, Loaded, Location, Maintenance, UnitOfWork, room_not_found};
 
 /// The most units in one transaction, so that the first of a burst does not wait for the last.
@@ -340,6 +340,7 @@ impl WriterThread {
             Needs::Note(note_id) => rows.note = notes::get(connection, room_id, note_id)?,
             Needs::PolicyOverrides => rows.policy_overrides = rooms::policy_overrides(connection, room_id)?,
             Needs::Overview => rows.overview = Some(rooms::overview(connection, room_id)?),
+            Needs::Contents => rows.has_contents = contents::exist(connection, room_id)?,
         }
         Ok(rows)
     }
@@ -603,7 +604,7 @@ mod tests {
         });
         scratch.store.submit(Box::new(Hooked { unit: hooked, decided, committed: Box::new(|| ()) }));
         let refusal = answered.recv().unwrap().unwrap_err();
-        assert_eq!(refusal.code, ErrorCode::UnknownMember, "decided on what the other program left");
+        assert_eq!(refusal.code, ErrorCode::Kicked, "decided on what the other program left");
         assert_eq!(counted.iter().last(), Some(2));
     }
 

@@ -70,7 +70,7 @@ fn pass_to_c(story: &Story) -> Command {
 }
 
 fn send(to: Recipients, body: &str, expires_at: Option<DeadlineTime>) -> Command {
-    Command::SendMessage { to, body: body.into(), delivery_hint: DeliveryHint::Normal, expires_at }
+    Command::SendMessage { to, body: body.into(), delivery_hint: DeliveryHint::Normal, expires_at, from_person: false }
 }
 
 fn say_to_b(_: &Story) -> Command {
