@@ -568,7 +568,7 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
     block_on(async {
         let a = Member::join_at(environment.clone(), path).await;
         let minutes = |n: u64| Duration::from_secs(n * 60);
-        let policy = &a.joined.policy;
+        let policy = policy_of(&a).await;
         assert_eq!((policy.claim_ttl, policy.waiter_grace), (minutes(5), Duration::from_secs(3)));
         assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
         let set = |claim, lease| {
@@ -583,7 +583,7 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
         assert!(a.beat(&turn).await.unwrap().lease_expires_at > WallTime::parse("9000-01-01T00:00:00Z").unwrap());
         home.kill_daemon();
         let b = Member::join_at(environment, path).await;
-        assert_eq!(b.joined.policy.claim_ttl, minutes(7), "and outlives the daemon");
+        assert_eq!(policy_of(&b).await.claim_ttl, minutes(7), "and outlives the daemon");
         assert_eq!(b.joined.room_state.owner, Some(AgentId::trusted("a")));
         home.kill_daemon();
         std::fs::write(&file, "[policy]\nclaim_tll = \"5m\"\n").unwrap();
@@ -768,4 +768,10 @@ fn what_another_program_writes_into_the_database_is_seen_by_the_next_command() {
         assert_eq!(other.execute(renamed, [b.id.as_str()]).unwrap(), 1);
         assert_eq!(say("bertha").await.unwrap().recipients[0].agent_id, b.id);
     });
+}
+
+/// The times a room goes by. Setting none of them shows them all.
+async fn policy_of(member: &Member) -> Policy {
+    let (room_id, policy) = (member.room.clone(), PolicyOverrides::default());
+    member.rpc().call(SetRoomPolicy { room_id, policy, ..Default::default() }).await.unwrap().policy
 }

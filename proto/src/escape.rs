@@ -11,13 +11,34 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Plain text in which unsafe characters are written as escapes such as `\n` and `\u{1b}`.
+/// Plain text in which unsafe characters are written as escapes such as `\n` and `\u{1b}`. A tab moves to the right only, and
+/// a joiner between two emoji makes one of them; both stay as they are.
 pub fn escape_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_unsafe(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
+    let mut chars = text.chars().peekable();
+    let mut after_emoji = false;
+    while let Some(c) = chars.next() {
+        let joins = c == JOINER && after_emoji && chars.peek().is_some_and(|next| is_emoji(*next));
+        if is_unsafe(c) && c != '\t' && !joins {
+            safe.extend(c.escape_default())
+        } else {
+            safe.push(c)
+        }
+        after_emoji = is_emoji(c) || (after_emoji && is_emoji_modifier(c));
     }
     safe
+}
+
+/// Joins the emoji before and after it to one.
+const JOINER: char = '\u{200d}';
+
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{21ff}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// A colour of skin is an emoji of its own; this selector shows a sign as one.
+fn is_emoji_modifier(c: char) -> bool {
+    c == '\u{fe0f}'
 }
 
 /// JSON in which unsafe characters are written as `\uXXXX`, so that it still means the same, on one line.
@@ -45,6 +66,18 @@ mod tests {
         assert_eq!(escape_text("plain, ünïcode, 漢字"), "plain, ünïcode, 漢字");
         assert_eq!(escape_text("a\x1b[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(escape_text("a\r\nb\u{202e}c\u{9b}d"), "a\\r\\nb\\u{202e}c\\u{9b}d");
+    }
+
+    #[test]
+    fn tabs_and_joined_emoji_stay_and_a_joiner_between_letters_does_not() {
+        for kept in ["a\tb", "👩🏽\u{200d}💻", "🏳\u{fe0f}\u{200d}🌈", "👩\u{200d}👩\u{200d}👧"] {
+            assert_eq!(escape_text(kept), kept);
+        }
+        for (joined, shown) in
+            [("a\u{200d}b", "a\\u{200d}b"), ("👩\u{200d}b", "👩\\u{200d}b"), ("a\u{200d}👩", "a\\u{200d}👩")]
+        {
+            assert_eq!(escape_text(joined), shown);
+        }
     }
 
     #[test]

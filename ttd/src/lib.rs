@@ -14,6 +14,7 @@ pub mod liveness;
 pub mod presence;
 pub mod rpc;
 pub mod timers;
+pub mod unread;
 pub mod views;
 pub mod waiters;
 pub mod workspace;

@@ -5,7 +5,7 @@ use crate::handoff::RawJson;
 use crate::hello::Greeting;
 use crate::policy::PolicyOverrides;
 use crate::requests::Skipped;
-use crate::{AgentId, LeaseId, NoteId, RoomId};
+use crate::{AgentId, LeaseId, NoteId, RoomId, WallTime};
 
 /// One parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ macro_rules! field_types {
 }
 
 field_types! {
-    String: String, RoomId, AgentId, LeaseId, NoteId;
+    String: String, RoomId, AgentId, LeaseId, NoteId, WallTime;
     Boolean: bool;
     Integer: i64, u64, usize;
     Integers: Vec<i64>;

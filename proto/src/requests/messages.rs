@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
+use crate::compact::is_zero;
 use crate::delivery::Recipient;
 use crate::event::Event;
 use crate::message::InboxRoom;
@@ -31,8 +32,10 @@ methods! {
         from_agent_id: Option<AgentId>,
         /// With more than this many waiting, the older ones are skipped.
         max_replay: Option<usize>,
-        /// Past this many, the newer ones stay in the inbox.
+        /// Past this many, the others stay in the inbox: the most urgent come first, and of those the oldest.
         limit: Option<usize>,
+        /// Past this many bytes, the others stay in the inbox. One message is always taken.
+        max_bytes: Option<usize>,
         max_wait_ms: Option<u64>,
     }
 
@@ -75,8 +78,8 @@ pub struct Taken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
     pub events: Vec<Event>,
-    /// How many newer messages stayed in the inbox.
-    #[serde(default)]
+    /// How many messages stayed in the inbox.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
 }
 

@@ -40,12 +40,16 @@ pub(crate) enum Args {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt send claude \"which constraint do you mean?\"")]
 pub(crate) struct SendArgs {
     /// The member (name, agent id, or the beginning of one), or `room` for everyone
     who: String,
     /// The message
-    #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
+    #[arg(required_unless_present_any = ["stdin", "message"], conflicts_with_all = ["stdin", "message"])]
     body: Vec<String>,
+    /// The message, as a flag
+    #[arg(short, long, value_name = "T", conflicts_with = "stdin")]
+    message: Option<String>,
     /// Ask the recipient to interrupt its work
     #[arg(long, conflicts_with = "important")]
     interrupt: bool,
@@ -60,6 +64,7 @@ pub(crate) struct SendArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  tt recv --follow")]
 pub(crate) struct RecvArgs {
     /// Wait until there is a message
     #[arg(long, conflicts_with = "follow")]
@@ -90,8 +95,8 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     }
 }
 
-fn send(context: &Context, args: SendArgs) -> Result<(), CommandError> {
-    let body = if args.stdin { read_stdin()? } else { args.body.join(" ") };
+pub(crate) fn send(context: &Context, args: SendArgs) -> Result<(), CommandError> {
+    let body = if args.stdin { read_stdin()? } else { args.message.unwrap_or_else(|| args.body.join(" ")) };
     let hint = match (args.interrupt, args.important) {
         (true, _) => DeliveryHint::Interrupt,
         (_, true) => DeliveryHint::Important,
@@ -132,7 +137,7 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
     format!("sent to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
 }
 
-fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {
+pub(crate) fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {
     match args.after {
         Some(after) if !args.follow => recv_from_log(context, &args, after),
         _ => block_on(recv_live(context, args)),
@@ -147,6 +152,7 @@ fn log_query(args: &RecvArgs, from: Option<AgentId>, after: i64) -> EventQuery {
         target: Some("self".into()),
         after: Some(after),
         limit: None,
+        grep: None,
         give_up: args.timeout.map(|timeout| Instant::now() + timeout),
     }
 }
@@ -177,7 +183,7 @@ fn recv_from_log(context: &Context, args: &RecvArgs, after: i64) -> Result<(), C
 /// Writes one line for each event.
 fn print_events(output: &Output, events: &[Event], names: &Names) -> Result<(), CommandError> {
     for event in events {
-        output.answer(event, |event, style| render::event(event, names, style))?;
+        output.without_inbox().answer(event, |event, style| render::event(event, names, style))?;
     }
     Ok(())
 }
@@ -231,7 +237,7 @@ async fn recv_from_inbox(
             () = signals.any() => {
                 printer.finish().await;
                 if args.follow {
-                    print_cursor(printer.cursor);
+                    print_cursor(&printer.session.output, printer.cursor);
                 }
                 return Ok(());
             }
@@ -250,7 +256,7 @@ async fn recv_from_inbox(
         }
         if timed_out {
             if args.follow {
-                print_cursor(printer.cursor);
+                print_cursor(&printer.session.output, printer.cursor);
             }
             return Ok(());
         }

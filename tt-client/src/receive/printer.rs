@@ -67,7 +67,7 @@ impl InboxPrinter {
     }
 
     async fn show(&mut self, taken: Taken) -> Result<WriteResult, CommandError> {
-        let output = self.session.output;
+        let output = self.session.output.clone();
         let names = if taken.events.is_empty() { Names::default() } else { self.session.names().await? };
         let messages = taken.events.into_iter().map(|event| Item::Message(Box::new(event)));
         for item in taken.skipped.map(Item::Skipped).into_iter().chain(messages) {

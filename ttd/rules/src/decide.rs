@@ -173,8 +173,12 @@ fn apply(
         Command::SendMessage { to, body, delivery_hint, expires_at } => {
             let recipients = delivery::send(room, me, to, body, *delivery_hint)?;
             let event = room.events.len() - 1;
-            let open =
-                |recipient: &AgentId| NewDelivery { event, recipient: recipient.clone(), expires_at: *expires_at };
+            let open = |recipient: &AgentId| NewDelivery {
+                event,
+                recipient: recipient.clone(),
+                expires_at: *expires_at,
+                delivery_hint: *delivery_hint,
+            };
             Applied { opened: recipients.iter().map(open).collect(), ..Applied::reply(Reply::Sent { recipients }) }
         }
         Command::TakeMessages { max_replay, limit, access, .. } => {
@@ -303,8 +307,13 @@ mod tests {
     use crate::testing::{caller, id, now, room};
 
     fn take(room: &Room, open: &[i64], access: TakeAccess) -> Result<Vec<i64>, ErrorCode> {
-        let delivery =
-            |seq: &i64| OpenDelivery { event_seq: *seq, recipient: id("a"), expires_at: None, held_by: None };
+        let delivery = |seq: &i64| OpenDelivery {
+            event_seq: *seq,
+            recipient: id("a"),
+            expires_at: None,
+            delivery_hint: Default::default(),
+            held_by: None,
+        };
         let rows = Rows { deliveries: open.iter().map(delivery).collect(), ..Rows::default() };
         let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
         let decision = decide(room, &rows, &Request::new(Some(caller("a", 1)), command), now(0)).map_err(|e| e.code)?;

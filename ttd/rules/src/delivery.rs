@@ -33,6 +33,7 @@ pub struct NewDelivery {
     pub event: usize,
     pub recipient: AgentId,
     pub expires_at: Option<DeadlineTime>,
+    pub delivery_hint: DeliveryHint,
 }
 
 /// A new state of a delivery that was open.
@@ -90,8 +91,8 @@ pub(crate) fn send(
 }
 
 fn check_body(body: &str) -> Result<(), Error> {
-    if body.is_empty() {
-        return Err(Error::new(ErrorCode::InvalidBody, "the message is empty"));
+    if body.trim().is_empty() {
+        return Err(Error::new(ErrorCode::InvalidBody, "the message is blank"));
     }
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(Error::new(
@@ -104,8 +105,9 @@ fn check_body(body: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the open deliveries that no connection holds, oldest first. With more than `max_replay` of them the older ones are
-/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay.
+/// Takes the open deliveries that no connection holds: the most urgent first, and of those the oldest. With more than
+/// `max_replay` of them the older ones are skipped (and held too, so that they can be confirmed as skipped), but never one
+/// that interrupts; past `limit` the others stay.
 pub(crate) fn take(
     open: &[OpenDelivery],
     connection: ConnectionId,
@@ -114,8 +116,18 @@ pub(crate) fn take(
     limit: usize,
 ) -> Taken {
     let free: Vec<&OpenDelivery> = open.iter().filter(|delivery| delivery.held_by.is_none()).collect();
-    let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
-    let (old, new) = free.split_at(skip);
+    let mut skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for delivery in free {
+        if skip > 0 && delivery.delivery_hint != DeliveryHint::Interrupt {
+            skip -= 1;
+            old.push(delivery);
+        } else {
+            new.push(delivery);
+        }
+    }
+    // Stable: among equals the oldest stays first.
+    new.sort_by_key(|delivery| std::cmp::Reverse(delivery.delivery_hint));
     let skipped = old.first().zip(old.last()).map(|(first, last)| Skipped {
         skipped: old.len(),
         from_seq: first.event_seq,
@@ -145,6 +157,7 @@ pub(crate) fn confirm(
     let is_skipped = |delivery: &OpenDelivery| {
         skipped.is_some_and(|range| (range.from_seq..=range.to_seq).contains(&delivery.event_seq))
             && delivery.held_by.is_none_or(|holder| holder == connection)
+            && delivery.delivery_hint != DeliveryHint::Interrupt
     };
     let confirmed = open.iter().filter(|d| listed.contains(&d.event_seq) || is_skipped(d));
     let changes: Vec<DeliveryChange> = confirmed
@@ -223,14 +236,47 @@ mod tests {
     #[test]
     fn bodies_are_counted_in_bytes_and_never_trimmed() {
         let mut room = room(&["a", "b"]);
-        assert_eq!(send_to(&mut room, None, ""), Err(ErrorCode::InvalidBody));
-        assert!(send_to(&mut room, None, " \n ").is_ok(), "what is not empty is sent as it is");
+        for blank in ["", " \n\t "] {
+            assert_eq!(send_to(&mut room, None, blank), Err(ErrorCode::InvalidBody), "{blank:?}");
+        }
+        send_to(&mut room, None, " hi \n").unwrap();
+        let payload = room.events.last().unwrap().payload.clone().unwrap();
+        assert!(payload.as_str().contains(r#"" hi \n""#), "what is not blank is sent as it is: {payload:?}");
         assert!(send_to(&mut room, None, &"ü".repeat(2048)).is_ok());
         assert_eq!(send_to(&mut room, None, &format!("{}x", "ü".repeat(2048))), Err(ErrorCode::MessageTooLarge));
         let body = "NUL \0, escape \x1b[2J, right-to-left \u{202e}";
         send_to(&mut room, None, body).unwrap();
         let payload = room.events.last().unwrap().payload.clone().unwrap();
         assert_eq!(serde_json::from_str::<MessageSent>(payload.as_str()).unwrap().body, body);
+    }
+
+    #[test]
+    fn urgent_messages_are_taken_first_and_an_interrupt_is_never_skipped() {
+        use DeliveryHint::{Important, Interrupt, Normal};
+        let hints = [Normal, Interrupt, Normal, Important, Normal, Interrupt];
+        let open: Vec<OpenDelivery> = (1..)
+            .zip(hints)
+            .map(|(event_seq, delivery_hint)| OpenDelivery {
+                event_seq,
+                recipient: id("a"),
+                expires_at: None,
+                delivery_hint,
+                held_by: None,
+            })
+            .collect();
+        let take = |max_replay, limit| take(&open, ConnectionId(1), &id("a"), max_replay, limit);
+        let all = take(None, 10);
+        assert_eq!((all.event_seqs.as_slice(), all.more), (&[2, 6, 4, 1, 3, 5][..], 0));
+        let three = take(None, 3);
+        assert_eq!((three.event_seqs.as_slice(), three.more), (&[2, 6, 4][..], 3));
+        let newest = take(Some(2), 10);
+        assert_eq!(newest.event_seqs, [2, 6], "however old the first of them is");
+        let skipped = newest.skipped.unwrap();
+        assert_eq!((skipped.skipped, skipped.from_seq, skipped.to_seq), (4, 1, 5));
+        let which = (&[][..], Some(&skipped));
+        let (changes, _) = confirm(&open, ConnectionId(1), &id("a"), Surface::Recv, which, WallTime::from_millis(0));
+        let confirmed: Vec<i64> = changes.iter().map(|change| change.event_seq).collect();
+        assert_eq!(confirmed, [1, 3, 4, 5], "an interrupt in the skipped range was not skipped");
     }
 
     #[test]

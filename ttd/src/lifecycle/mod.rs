@@ -147,7 +147,8 @@ impl Daemon {
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let engine = Engine::new(Arc::new(store), clock, Arc::new(watch), policy);
         // Before anything can happen.
-        let newest = engine.read(|reader| reader.newest_event(None)).await?;
+        let (newest, unread) = engine.read(|reader| Ok((reader.newest_event(None)?, reader.unread()?))).await?;
+        engine.unread().load(unread);
         let shared = Arc::new(Shared::new(options, engine.clone(), stop, newest));
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(background::run(engine.clone(), exits));

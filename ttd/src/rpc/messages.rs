@@ -6,7 +6,7 @@ use std::time::Duration;
 use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
 use tt_proto::delivery::{DeliveryState, Recipient, Surface};
-use tt_proto::event::EventType;
+use tt_proto::event::{Event, EventType};
 use tt_proto::message::DeliveryHint;
 use tt_proto::requests::{
     ConfirmMessages, Confirmed, InboxRooms, ListInbox, ReturnMessages, Returned, SendMessage, Sent, Skipped,
@@ -72,14 +72,14 @@ async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -
 }
 
 async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
-    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms } = request;
+    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_bytes, max_wait_ms } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let inbox = (room_id, shared.context(&call, None)?.agent_id().clone());
     let surface = Surface::parse(&surface)?;
     let mut stop = shared.stop.subscribe();
     let listener = shared.engine.listeners().listen(&inbox, surface);
-    let mut options =
-        TakeOptions { from: from_agent_id, max_replay, limit: limit.unwrap_or(MAX_TAKE), access: TakeAccess::Arriving };
+    let limit = limit.unwrap_or(MAX_TAKE);
+    let mut options = TakeOptions { from: from_agent_id, max_replay, limit, max_bytes, access: TakeAccess::Arriving };
     let started = tokio::time::Instant::now();
     loop {
         // Armed before the look, so that what arrives in between is not missed.
@@ -107,6 +107,7 @@ pub(super) struct TakeOptions {
     pub(super) from: Option<AgentId>,
     pub(super) max_replay: Option<usize>,
     pub(super) limit: usize,
+    pub(super) max_bytes: Option<usize>,
     pub(super) access: TakeAccess,
 }
 
@@ -134,7 +135,7 @@ pub(super) async fn take(
     inbox: &Inbox,
     options: TakeOptions,
 ) -> Result<TakenMessages, Error> {
-    let TakeOptions { from, max_replay, limit, access } = options;
+    let TakeOptions { from, max_replay, limit, max_bytes, access } = options;
     let command = Command::TakeMessages { from, max_replay, limit, access };
     let answer = |outcome: &Outcome<'_>| {
         let wait_max = outcome.room.policy.wait_max;
@@ -145,13 +146,30 @@ pub(super) async fn take(
             _ => TakenSeqs { skipped: None, event_seqs: Vec::new(), more: 0, wait_max },
         }
     };
-    let (TakenSeqs { skipped, event_seqs, more, wait_max }, held) =
+    let (TakenSeqs { skipped, event_seqs, mut more, wait_max }, mut held) =
         shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
-    let events = match shared.engine.feed().recent_messages(&event_seqs) {
+    let mut events = match shared.engine.feed().recent_messages(&event_seqs) {
         Some(events) => events,
         None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,
     };
+    if let Some(max_bytes) = max_bytes {
+        let rest = split_off(&mut events, max_bytes);
+        more += rest.len();
+        held.iter_mut().for_each(|held| held.give_back(&rest));
+    }
     Ok(TakenMessages { taken: Taken { skipped, events, more }, wait_max, held })
+}
+
+/// Cuts off the events past this many bytes, but never the first. Returns their numbers.
+fn split_off(events: &mut Vec<Event>, max_bytes: usize) -> Vec<i64> {
+    let mut bytes = 0;
+    let fits = |event: &Event| {
+        bytes += serde_json::to_string(event).map_or(0, |json| json.len());
+        bytes <= max_bytes
+    };
+    let count = events.iter().map(fits).take_while(|fits| *fits).count().max(1);
+    let rest = if count < events.len() { events.split_off(count) } else { Vec::new() };
+    rest.iter().map(|event| event.event_seq).collect()
 }
 
 async fn return_messages(

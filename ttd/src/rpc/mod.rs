@@ -110,11 +110,6 @@ impl Shared {
         cursors.get(inbox).copied().unwrap_or(self.newest_at_start)
     }
 
-    /// Lets a member's first wait report what comes after its join.
-    fn start_membership_cursor(&self, inbox: Inbox, joined_at: i64) {
-        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).entry(inbox).or_insert(joined_at);
-    }
-
     fn set_membership_cursor(&self, inbox: Inbox, cursor: i64) {
         self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox, cursor);
     }

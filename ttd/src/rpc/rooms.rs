@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jsonrpsee::Extensions;
-use tt_proto::handoff::Handoff;
 use tt_proto::requests::{
     Departure, GetRoomState, JoinPath, Joined, KickMember, Kicked, LeaveRoom, Left, ListRooms, ResolveMember,
     ResolvedMember, RoomList, RoomPolicy, RoomState, SetRoomPolicy,
@@ -47,25 +46,26 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         Joined {
             room_id: room.room_id.clone(),
             canonical_path: room.canonical_path.clone(),
-            requested_path: context_path.clone(),
-            workspace_root: outcome.resolution.map(|r| r.workspace_root.display().to_string()).unwrap_or_default(),
+            workspace_root: outcome
+                .resolution
+                .map(|r| r.workspace_root.display().to_string())
+                .filter(|root| *root != room.canonical_path),
             joined_existing_room: outcome.resolution.is_some_and(|r| r.exists),
             cursor_event_seq: event.map_or(newest, |event| event.event_seq),
             warning: outcome.resolution.and_then(|r| r.warning.clone()),
             members: views::members(room, &unread, now),
-            policy: room.policy.clone(),
-            room_state: views::room(
+            room_state: views::stick(
                 room,
                 &agent_id,
                 event.map(|event| event.created_at).or(updated_at).unwrap_or(now.wall),
                 now,
             ),
-            handoff_template: Handoff::template(),
             agent_id: agent_id.clone(),
         }
     };
     let joined = shared.engine.join(context, workspace, force_new.unwrap_or(false), display_name, answer).await?;
-    shared.start_membership_cursor((joined.room_id.clone(), joined.agent_id.clone()), joined.cursor_event_seq);
+    // Its next wait reports what comes after its join: the answer has shown who is there.
+    shared.set_membership_cursor((joined.room_id.clone(), joined.agent_id.clone()), joined.cursor_event_seq);
     Ok(joined)
 }
 
@@ -105,7 +105,8 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
     let ListRooms { context_path } = request;
     let call = Call::of(&extensions)?;
     shared.engine.seen(&call.identity()?.agent_id);
-    let rooms = match context_path {
+    let me = call.identity()?.agent_id.clone();
+    let mut rooms = match context_path {
         Some(path) => {
             let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
             let list = |directory: Directory, reader: &dyn Reader| match reader.room_at(&mut directory.candidates())? {
@@ -116,6 +117,9 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
         }
         None => shared.engine.read(|reader| reader.rooms(None)).await?,
     };
+    for room in &mut rooms {
+        room.inbox = shared.engine.unread().get(&(room.room_id.clone(), me.clone()));
+    }
     Ok(RoomList { rooms })
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rusqlite::{Connection, Row, params};
-use tt_proto::message::InboxRoom;
+use tt_proto::message::{DeliveryHint, InboxRoom, Unread};
 use tt_proto::{AgentId, Error, RoomId};
 use tt_rules::{DeadlineTime, DeliveryChange, NewDelivery, OpenDelivery};
 
@@ -19,11 +19,14 @@ pub(super) fn open(
 ) -> Result<(), Error> {
     connection
         .prepare_cached(
-            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, expires_at) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, expires_at, delivery_hint)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
         )
         .and_then(|mut s| {
             let expires_at = delivery.expires_at.map(DeadlineTime::as_millis);
-            s.execute(params![event_seq, delivery.recipient.as_str(), room_id.as_str(), expires_at])
+            let hint = Some(delivery.delivery_hint).filter(|hint| *hint != DeliveryHint::Normal);
+            let hint = hint.map(DeliveryHint::as_str);
+            s.execute(params![event_seq, delivery.recipient.as_str(), room_id.as_str(), expires_at, hint])
         })
         .map(|_| ())
         .map_err(query_failed)
@@ -60,14 +63,14 @@ pub(super) fn inbox(
     let Some(from) = from else {
         return query(
             connection,
-            "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+            "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
              WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' ORDER BY event_seq",
             params![room_id.as_str(), recipient.as_str()],
         );
     };
     let theirs = query(
         connection,
-        "SELECT d.event_seq, d.recipient_agent_id, d.expires_at FROM deliveries d
+        "SELECT d.event_seq, d.recipient_agent_id, d.expires_at, d.delivery_hint FROM deliveries d
          JOIN room_events e ON e.event_seq = d.event_seq
          WHERE d.room_id = ?1 AND d.recipient_agent_id = ?2 AND d.state = 'pending' AND e.from_agent_id = ?3
          ORDER BY d.event_seq",
@@ -95,7 +98,7 @@ pub(super) fn open_among(
     for event_seq in sorted {
         found.extend(query(
             connection,
-            "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+            "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
              WHERE room_id = ?1 AND recipient_agent_id = ?2 AND event_seq = ?3 AND state = 'pending'",
             params![room_id.as_str(), recipient.as_str(), event_seq],
         )?);
@@ -111,7 +114,7 @@ pub(super) fn of_message(
 ) -> Result<Vec<OpenDelivery>, Error> {
     query(
         connection,
-        "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+        "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
          WHERE event_seq = ?1 AND room_id = ?2 AND state = 'pending' ORDER BY recipient_agent_id",
         params![event_seq, room_id.as_str()],
     )
@@ -123,6 +126,7 @@ fn query(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> R
             event_seq: row.get(0)?,
             recipient: AgentId::trusted(row.get::<_, String>(1)?),
             expires_at: row.get::<_, Option<i64>>(2)?.map(DeadlineTime::from_millis),
+            delivery_hint: hint(row.get(3)?),
             held_by: None,
         })
     };
@@ -148,17 +152,17 @@ pub(super) fn expiring(connection: &Connection) -> Result<Vec<(RoomId, i64, Dead
 pub(super) fn inbox_rooms(connection: &Connection, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT d.room_id, count(*) FROM room_members m
+            "SELECT d.room_id, count(*), count(nullif(d.delivery_hint = 'interrupt', 0)) FROM room_members m
              JOIN deliveries d ON d.room_id = m.room_id AND d.recipient_agent_id = m.agent_id AND d.state = 'pending'
              WHERE m.agent_id = ?1 AND m.status IN ('active', 'gone')
              GROUP BY d.room_id ORDER BY min(d.event_seq)",
         )
         .map_err(query_failed)?;
     let room = |row: &Row<'_>| {
-        let unread: i64 = row.get(1)?;
         Ok(InboxRoom {
             room_id: row.get::<_, String>(0)?.into(),
-            unread: usize::try_from(unread).unwrap_or(usize::MAX),
+            unread: count(row.get(1)?),
+            interrupts: count(row.get(2)?),
         })
     };
     statement.query_map([recipient.as_str()], room).and_then(Iterator::collect).map_err(query_failed)
@@ -172,9 +176,32 @@ pub(super) fn unread(connection: &Connection, room_id: &RoomId) -> Result<HashMa
              GROUP BY recipient_agent_id",
         )
         .map_err(query_failed)?;
-    let row = |row: &Row<'_>| {
-        let count: i64 = row.get(1)?;
-        Ok((AgentId::trusted(row.get::<_, String>(0)?), usize::try_from(count).unwrap_or(0)))
-    };
+    let row = |row: &Row<'_>| Ok((AgentId::trusted(row.get::<_, String>(0)?), count(row.get(1)?)));
     statement.query_map([room_id.as_str()], row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// The messages that wait for each member of each room.
+pub(super) fn all_unread(connection: &Connection) -> Result<Vec<(RoomId, AgentId, Unread)>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT room_id, recipient_agent_id, count(*),
+               (SELECT count(*) FROM deliveries i WHERE i.room_id = d.room_id
+                AND i.recipient_agent_id = d.recipient_agent_id AND i.state = 'pending' AND i.delivery_hint = 'interrupt')
+             FROM deliveries d WHERE state = 'pending' GROUP BY room_id, recipient_agent_id",
+        )
+        .map_err(query_failed)?;
+    let row = |row: &Row<'_>| {
+        let unread = Unread { unread: count(row.get(2)?), interrupts: count(row.get(3)?) };
+        Ok((row.get::<_, String>(0)?.into(), AgentId::trusted(row.get::<_, String>(1)?), unread))
+    };
+    statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+fn count(count: i64) -> usize {
+    usize::try_from(count).unwrap_or(0)
+}
+
+/// A hint that an unknown version wrote is normal.
+fn hint(stored: Option<String>) -> DeliveryHint {
+    stored.and_then(|text| DeliveryHint::parse(&text).ok()).unwrap_or_default()
 }

@@ -30,6 +30,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(103, "103_grants_index"),
     migration!(104, "104_inbox"),
     migration!(105, "105_one_deliveries_table"),
+    migration!(109, "109_search_and_hints"),
 ];
 
 /// Why a database cannot be brought to our schema.

@@ -10,6 +10,7 @@ mod readers;
 mod room_cache;
 mod room_paths;
 mod rooms;
+mod search;
 mod writer;
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

@@ -10,15 +10,15 @@ use rusqlite::OpenFlags;
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
-use tt_proto::message::InboxRoom;
+use tt_proto::message::{InboxRoom, Unread};
 use tt_proto::note::Note;
 use tt_proto::policy::Policy;
 use tt_proto::room::RoomSummary;
-use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
+use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{DeadlineTime, Overview, Room};
 
-use super::{deliveries, events, migrations, notes, query_failed, rooms};
-use crate::{NotePage, Reader, room_not_found};
+use super::{deliveries, events, migrations, notes, query_failed, rooms, search};
+use crate::{EventQuery, NewestEvents, NotePage, Reader, room_not_found};
 
 /// Queries that can run at once.
 const MAX_READERS: u32 = 4;
@@ -105,6 +105,20 @@ impl Reader for SqliteReader {
         events::matching(&self.connection, room_id, cursor, limit, filter)
     }
 
+    fn newest_events(&self, room_id: &RoomId, query: &EventQuery) -> Result<NewestEvents, Error> {
+        // One snapshot for the index and the log.
+        let snapshot = self.connection.unchecked_transaction().map_err(query_failed)?;
+        search::newest(&snapshot, room_id, query)
+    }
+
+    fn has_unindexed_events(&self) -> Result<bool, Error> {
+        Ok(search::indexed(&self.connection)? < events::newest(&self.connection, None)?)
+    }
+
+    fn events_by_id(&self, room_id: &RoomId, prefix: &str) -> Result<Vec<Event>, Error> {
+        search::by_id(&self.connection, room_id, prefix)
+    }
+
     fn events_by_seq(&self, event_seqs: &[i64]) -> Result<Vec<Event>, Error> {
         let mut found = Vec::with_capacity(event_seqs.len());
         for event_seq in event_seqs {
@@ -126,12 +140,24 @@ impl Reader for SqliteReader {
         deliveries::inbox_rooms(&self.connection, recipient)
     }
 
+    fn unread(&self) -> Result<Vec<(RoomId, AgentId, Unread)>, Error> {
+        deliveries::all_unread(&self.connection)
+    }
+
     fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error> {
         deliveries::expiring(&self.connection)
     }
 
     fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Vec<Note>, Error> {
         notes::list(&self.connection, room_id, page)
+    }
+
+    fn open_notes(&self, room_id: &RoomId) -> Result<usize, Error> {
+        notes::open(&self.connection, room_id)
+    }
+
+    fn notes_by_id(&self, room_id: &RoomId, prefix: &str) -> Result<Vec<NoteId>, Error> {
+        notes::by_id(&self.connection, room_id, prefix)
     }
 
     fn rooms_with_timers(&self) -> Result<Vec<RoomId>, Error> {

@@ -12,7 +12,7 @@ use tt_proto::room::{Liveness, MemberStatus, RoomSummary, StickState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Room, Waiting};
 
-use super::{deliveries, events, query_failed};
+use super::{deliveries, events, query_failed, search};
 
 /// Loads a room with its members as they are stored.
 pub(super) fn load(connection: &Connection, room_id: &RoomId, policy: &Policy) -> Result<Option<Room>, Error> {
@@ -340,6 +340,7 @@ pub(super) fn create(connection: &Connection, room: &Room, wall: WallTime) -> Re
 
 /// Deletes a room with everything that belongs to it, whether or not the schema it came with cascades.
 pub(super) fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
+    search::remove_room(connection, room_id)?;
     // Deliveries are found by their event; there may be very many of other rooms.
     connection
         .execute(
@@ -380,6 +381,7 @@ pub(super) fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec
             members: row.get(7)?,
             display_name: row.get(8)?,
             updated_at: time(row, 6)?.unwrap_or(WallTime::from_millis(0)),
+            inbox: Default::default(),
         })
     };
     statement.query_map([only.map(RoomId::as_str)], summary).and_then(Iterator::collect).map_err(query_failed)

@@ -19,7 +19,7 @@ use tt_rules::{Decision, Needs, Room, Rows};
 
 use super::room_cache::RoomCache;
 use super::room_paths::RoomPaths;
-use super::{checkpoint, deliveries, events, idempotency, notes, query_failed, rooms};
+use super::{checkpoint, deliveries, events, idempotency, notes, query_failed, rooms, search};
 use crate::{Clock, Loaded, Location, Maintenance, UnitOfWork, room_not_found};
 
 /// The most units in one transaction, so that the first of a burst does not wait for the last.
@@ -406,6 +406,7 @@ impl WriterThread {
         match task {
             Maintenance::Presence { seen, waited } => rooms::save_presence(connection, seen, waited)?,
             Maintenance::ForgetAnswers { before } => idempotency::forget(connection, *before)?,
+            Maintenance::IndexEvents { limit } => search::index_next(connection, *limit)?,
         }
         begun.commit().map_err(query_failed)
     }
