@@ -580,7 +580,9 @@ fn a_follower_outlives_a_restart_though_its_directory_is_gone() {
     let args = ["events", "--follow", "--target", "any", "--after", "0", "--path", path];
     let _follower = Running::writing_to(&mut home.tt_as("a", &args), writer);
     let lines = Lines::of(reader);
-    let room: tt_proto::RoomId = lines.json()["room_id"].as_str().unwrap().to_owned().into();
+    assert_eq!(lines.json()["room_id"], "here");
+    let listed = run::finish(&mut home.tt_as("a", &["list", path])).ok().json();
+    let room: tt_proto::RoomId = listed["rooms"][0]["room_id"].as_str().unwrap().to_owned().into();
     std::fs::remove_dir(&dir).unwrap();
     send(home.daemon().unwrap(), Signal::SIGKILL);
     block_on(async {

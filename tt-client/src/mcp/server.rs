@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tt_proto::escape::escape_json;
 use tt_proto::event::{Event, EventType};
-use tt_proto::requests::{LeaveRoom, Method, WaitForTurn};
-use tt_proto::{Error, ErrorCode, VERSION};
+use tt_proto::requests::{JoinPath, LeaveRoom, Method, WaitForTurn};
+use tt_proto::{Error, ErrorCode, RoomId, VERSION};
 
 use super::assumed::{HeldTurns, hint_for_tools, name_room_here};
 use super::caller::Callers;
@@ -116,6 +116,7 @@ impl Server {
                 .hint(format!("the tools are {}", names.join(", ")))
         })?;
         let mut arguments = tool.named_arguments(request.arguments.unwrap_or_default())?;
+        let joins_here = tool.name == JoinPath::NAME && tool.lacks("context_path", &arguments);
         self.held.fill_in(client, tool, &mut arguments).await?;
         let mut arguments = tool.arguments(arguments)?;
         if tool.name == LeaveRoom::NAME
@@ -150,6 +151,9 @@ impl Server {
         }
         self.held.learn(client, tool, &arguments, &answer);
         name_room_here(client, &mut answer);
+        if joins_here {
+            answer["room_id"] = RoomId::HERE.into();
+        }
         if let Some(Value::String(hint)) = answer.get_mut("hint") {
             *hint = hint_for_tools(hint);
         }
