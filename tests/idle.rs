@@ -11,7 +11,8 @@ const WAITERS: usize = 3;
 
 /// The time over which nothing may happen, and the one after which the daemon is taken to have come to rest.
 const WINDOW: Duration = Duration::from_secs(10);
-const A_MOMENT: Duration = Duration::from_millis(500);
+/// Longer than the daemon waits before it adds new events to its full-text index, which it does once.
+const A_MOMENT: Duration = Duration::from_secs(3);
 
 #[test]
 fn a_daemon_with_followers_and_waiters_and_nothing_to_tell_them_takes_no_time_and_never_wakes() {

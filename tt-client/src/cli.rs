@@ -75,8 +75,10 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
     Msg(LazyArgs<commands::msg::Args>),
     /// Send a message (tt msg send)
+    #[command(after_help = "Example:\n  tt send claude \"which constraint do you mean?\"")]
     Send(LazyArgs<commands::msg::SendArgs>),
     /// Read your messages (tt msg recv)
+    #[command(after_help = "Example:\n  tt recv --follow")]
     Recv(LazyArgs<commands::msg::RecvArgs>),
     /// Add, list and resolve notes
     #[command(subcommand, after_help = "Example:\n  tt notes list")]

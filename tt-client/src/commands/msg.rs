@@ -40,7 +40,6 @@ pub(crate) enum Args {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt send claude \"which constraint do you mean?\"")]
 pub(crate) struct SendArgs {
     /// The member (name, agent id, or the beginning of one), or `room` for everyone
     who: String,
@@ -64,7 +63,6 @@ pub(crate) struct SendArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt recv --follow")]
 pub(crate) struct RecvArgs {
     /// Wait until there is a message
     #[arg(long, conflicts_with = "follow")]
