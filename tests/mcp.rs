@@ -701,3 +701,20 @@ fn what_an_answer_has_no_room_for_is_free_before_the_answer_is_out() {
     all.sort();
     assert_eq!(all.concat(), "0123456");
 }
+
+#[test]
+fn the_room_and_the_turn_may_be_left_out_and_a_turn_that_was_lost_is_refused() {
+    let home = home!();
+    let mut mcp = codex(&home, "t-1");
+    let joined = mcp.call("join_path", json!({}));
+    assert_eq!(joined["room_id"], "here");
+    assert!(joined.to_string().len() < 1536, "{joined}");
+    let early = mcp.refused("heartbeat", json!({}), "stale_lease");
+    assert!(early["hint"].as_str().unwrap().contains("wait_for_turn"), "{early}");
+    let turn = mcp.call("wait_for_turn", json!({"max_wait_ms": 0, "claim": true}));
+    assert_eq!(turn["status"], "your_turn");
+    mcp.call("heartbeat", json!({}));
+    let taken = home.run(&["take", "--operator", "--reason", "mine", "--json"]);
+    assert_eq!(taken.ok().json()["status"], "your_turn");
+    mcp.refused("release_stick", json!({"handoff": {"status": "s", "next_action": "n"}}), "turn_mismatch");
+}

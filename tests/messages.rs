@@ -36,7 +36,8 @@ fn two_members() -> Home {
 #[test]
 fn four_kibibytes_pass_and_one_byte_more_does_not() {
     let home = two_members();
-    let whole = ["x".repeat(4096), "ü".repeat(2048), "漢".repeat(1365) + "x", "🪵".repeat(1024), " \n\t ".repeat(818) + "x"];
+    let whole =
+        ["x".repeat(4096), "ü".repeat(2048), "漢".repeat(1365) + "x", "🪵".repeat(1024), " \n\t ".repeat(818) + "x"];
     for body in &whole {
         say_stdin(&home, body.as_bytes()).ok();
     }

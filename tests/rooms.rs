@@ -448,10 +448,7 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         scene.advance(8 * DAY);
         // Any sign of life makes the daemon look around.
         let b = Member::join_at(scene.settings("b"), dir(scene.home.path(), "elsewhere").to_str().unwrap()).await;
-        let purged = b
-            .rpc()
-            .call(WaitForEvents { room_id: left_alone, ..Default::default() })
-            .await;
+        let purged = b.rpc().call(WaitForEvents { room_id: left_alone, ..Default::default() }).await;
         assert_eq!(code(purged), ErrorCode::RoomNotFound);
         let rooms = b.rpc().call(ListRooms::default()).await.unwrap().rooms;
         let rooms: Vec<PathBuf> = rooms.into_iter().map(|room| room.canonical_path.into()).collect();
