@@ -173,12 +173,10 @@ fn without_ids(line: &str) -> String {
             "12:34".to_owned()
         } else if is_id(word) {
             "01234567-89ab-cdef-0123-456789abcdef".to_owned()
+        } else if word.len() == 8 && word.chars().all(|c| c.is_ascii_hexdigit()) {
+            "01234567".to_owned()
         } else {
-            if word.len() == 8 && word.chars().all(|c| c.is_ascii_hexdigit()) {
-                "01234567".to_owned()
-            } else {
-                word.to_owned()
-            }
+            word.to_owned()
         }
     };
     line.split(' ').map(id).collect::<Vec<_>>().join(" ")

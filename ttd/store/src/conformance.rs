@@ -422,7 +422,7 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     assert_eq!((notes(false).len(), notes(false)[0].body.as_str()), (1, "look"));
     let reader = bench.store.reader().unwrap();
     assert_eq!(reader.open_notes(&room).unwrap(), 1);
-    assert_eq!(reader.notes_by_id(&room, &note_id.as_str()[..6]).unwrap(), [note_id.clone()]);
+    assert_eq!(reader.notes_by_id(&room, &note_id.as_str()[..6]).unwrap(), std::slice::from_ref(&note_id));
     drop(reader);
     bench.run("a", Command::ResolveNote { note_id: note_id.clone() });
     assert_eq!((notes(false).len(), notes(true).len()), (0, 1));
