@@ -46,7 +46,7 @@ impl Stage {
     /// `tt` in the shop, called by this member; an agent has a process of its own.
     fn tt(&self, who: &str, args: &[&str]) -> Command {
         let mut command = self.home.tt(args);
-        command.env("TT_HARNESS_AGENT_ID", who).current_dir(&self.shop);
+        command.env("TT_HARNESS_AGENT_ID", who).env("TZ", noon()).current_dir(&self.shop);
         if !who.starts_with("human:") {
             command.env("CLAUDECODE", "1").env("CLAUDE_PID", player(who).to_string());
         }
@@ -106,6 +106,14 @@ impl Stage {
     }
 }
 
+/// A time zone in which it is about noon, so that what happened hours ago was today.
+fn noon() -> String {
+    let since_epoch = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let hour = i64::try_from(since_epoch / 3600 % 24).unwrap();
+    // East of Greenwich is negative there.
+    format!("NOON{:+}", hour - 12)
+}
+
 fn player(who: &str) -> u32 {
     let numbers = [("claude:1", 1), ("codex:1", 2), ("gemini:1", 3), ("opencode:1", 4)];
     Cast::player(numbers.iter().find(|(name, _)| *name == who).map_or(9, |(_, number)| *number))
@@ -151,7 +159,7 @@ fn settled(text: &str, home: &Home) -> String {
     lines.join("\n")
 }
 
-/// A UUID has its shape left.
+/// A UUID and a time of day have their shape left.
 fn without_ids(line: &str) -> String {
     let is_id = |word: &str| {
         word.len() == 36
@@ -159,7 +167,21 @@ fn without_ids(line: &str) -> String {
                 .char_indices()
                 .all(|(at, c)| if [8, 13, 18, 23].contains(&at) { c == '-' } else { c.is_ascii_hexdigit() })
     };
-    let id = |word: &str| if is_id(word) { "01234567-89ab-cdef-0123-456789abcdef".to_owned() } else { word.to_owned() };
+    let is_clock = |word: &str| {
+        let digit = |(at, c): (usize, char)| if at == 2 { c == ':' } else { c.is_ascii_digit() };
+        word.len() == 5 && word.char_indices().all(digit)
+    };
+    let id = |word: &str| {
+        if is_clock(word) {
+            "12:34".to_owned()
+        } else if is_id(word) {
+            "01234567-89ab-cdef-0123-456789abcdef".to_owned()
+        } else if word.len() == 8 && word.chars().all(|c| c.is_ascii_hexdigit()) {
+            "01234567".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
     line.split(' ').map(id).collect::<Vec<_>>().join(" ")
 }
 

@@ -3,6 +3,7 @@
 mod arguments;
 mod command_line;
 mod docs;
+mod glance;
 mod install;
 mod mcp;
 mod readme;

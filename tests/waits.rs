@@ -71,11 +71,11 @@ fn messages_joins_and_leaves_end_a_wait_with_what_happened() {
     assert_eq!(answer["events"][0]["payload"]["body"], "a question");
     assert_eq!(answer["cursor_event_seq"], answer["events"][0]["event_seq"]);
 
-    let waiting = wait(&home, "waiter", &[]);
+    let waiting = wait(&home, "waiter", &["--joins"]);
     tt(&home, "guest", &["join"]);
     let answer = waiting.finish().ok().json();
     assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["member_joined"]));
-    let waiting = wait(&home, "waiter", &[]);
+    let waiting = wait(&home, "waiter", &["--joins"]);
     tt(&home, "guest", &["leave"]);
     let answer = waiting.finish().ok().json();
     assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["member_left"]));
@@ -83,8 +83,12 @@ fn messages_joins_and_leaves_end_a_wait_with_what_happened() {
     // What was said between two waits ends the next one at once, and nothing is told twice.
     tt(&home, "holder", &["msg", "send", "room", "between"]);
     assert_eq!(types(&tt(&home, "waiter", &["wait"])), ["message_sent"]);
-    let nothing = tt(&home, "waiter", &["wait", "--timeout", "1ms"]);
+    let nothing = run::finish(&mut home.tt_as("waiter", &["wait", "--timeout", "1ms"]));
+    assert_eq!(nothing.code, Some(5), "{nothing:?}");
+    let nothing = nothing.json();
     assert_eq!((nothing["status"].as_str(), types(&nothing)), (Some("timeout"), vec![]));
+    assert_eq!((&nothing["holder"], &nothing["place"]), (&"holder".into(), &1.into()));
+    assert!(nothing["since"].is_string() && nothing["hint"].as_str().unwrap().contains("tt wait"), "{nothing}");
     assert_eq!(run::finish(&mut home.tt_as("waiter", &["msg", "recv"])).ok().stdout, "");
 }
 
@@ -112,7 +116,8 @@ fn a_wait_for_the_turn_alone_leaves_the_inbox_as_it_is() {
     tt(&home, "holder", &["try"]);
     caught_up(&home, "waiter");
     tt(&home, "holder", &["msg", "send", "waiter", "later"]);
-    let answer = tt(&home, "waiter", &["wait", "--no-events", "--timeout", "1ms"]);
+    let answer = run::finish(&mut home.tt_as("waiter", &["wait", "--no-events", "--timeout", "1ms"])).json();
+    assert_eq!(answer["unread"], 1, "the answer says what waits");
     assert_eq!((answer["status"].as_str(), answer.get("events")), (Some("timeout"), None));
     assert_eq!(run::finish(&mut home.tt_as("waiter", &["msg", "recv"])).ok().stdout.lines().count(), 1);
 }
@@ -134,7 +139,7 @@ fn restarts_of_the_daemon_are_not_noticed_by_a_wait_and_what_happened_meanwhile_
     assert_eq!(types(&waiting.finish().ok().json()), ["message_sent"]);
 
     // Somebody joins while the waiter is away: stopped, it cannot come back before.
-    let waiting = wait(&home, "waiter", &[]);
+    let waiting = wait(&home, "waiter", &["--joins"]);
     tt_tests::process::freeze(waiting.pid());
     send(home.daemon().unwrap(), Signal::SIGKILL);
     home.wait_until_gone();
@@ -201,5 +206,91 @@ fn a_member_removed_while_it_waits_is_told_so() {
     caught_up(&home, "waiter");
     let waiting = wait(&home, "waiter", &["--park"]);
     tt(&home, "holder", &["kick", "waiter", "--force"]);
-    assert_eq!(waiting.finish().ok().json()["status"], "removed");
+    let told = waiting.finish();
+    assert_eq!((told.code, told.json()["status"].as_str()), (Some(3), Some("removed")));
+}
+
+#[test]
+fn joins_and_leaves_do_not_end_a_wait_and_come_with_its_answer_once() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    tt(&home, "waiter", &["join"]);
+    let waiting = wait(&home, "waiter", &[]);
+    tt(&home, "guest", &["join"]);
+    tt(&home, "guest", &["msg", "send", "waiter", "hello"]);
+    let answer = waiting.finish().ok().json();
+    assert_eq!(types(&answer), ["message_sent", "member_joined"]);
+    // Coming back is a new beginning: what happened before is no news.
+    tt(&home, "waiter", &["leave"]);
+    tt(&home, "guest", &["leave"]);
+    tt(&home, "waiter", &["join"]);
+    let later = run::finish(&mut home.tt_as("waiter", &["wait", "--timeout", "1ms"])).json();
+    assert_eq!(types(&later), Vec::<&str>::new());
+}
+
+#[test]
+fn a_member_alone_with_a_free_stick_is_told_how_to_take_it_and_waits_on() {
+    let home = home!();
+    tt(&home, "waiter", &["join"]);
+    let alone = run::finish(&mut home.tt_as("waiter", &["wait", "--timeout", "1ms"]));
+    assert_eq!(alone.code, Some(5));
+    assert!(alone.stderr.contains("tt try takes it"), "{alone:?}");
+    assert_eq!(run::finish(&mut home.tt_as("waiter", &["try"])).code, Some(0));
+    tt(&home, "other", &["join"]);
+    let other = run::finish(&mut home.tt_as("other", &["try"]));
+    assert_eq!((other.code, other.json()["status"].as_str()), (Some(5), Some("not_yet")));
+}
+
+#[test]
+fn one_wait_brings_at_most_ten_messages_the_most_urgent_first() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "waiter", &["join"]);
+    for n in 0..12 {
+        tt(&home, "holder", &["send", "waiter", &format!("message {n}")]);
+    }
+    tt(&home, "holder", &["send", "waiter", "--important", "soon"]);
+    tt(&home, "holder", &["send", "waiter", "--interrupt", "stop"]);
+    let state = tt(&home, "waiter", &["state"]);
+    assert_eq!((&state["unread"], &state["interrupts"]), (&14.into(), &1.into()));
+    let answer = tt(&home, "waiter", &["wait"]);
+    let bodies: Vec<&str> =
+        answer["events"].as_array().unwrap().iter().map(|e| e["payload"]["body"].as_str().unwrap()).collect();
+    assert_eq!((bodies.len(), &bodies[..3], &answer["more"]), (10, &["stop", "soon", "message 0"][..], &4.into()));
+    let rest = tt(&home, "waiter", &["wait"]);
+    assert_eq!((types(&rest).len(), rest.get("more")), (4, None));
+    assert_eq!(tt(&home, "waiter", &["state"]).get("unread"), None);
+    // Bytes count as well, and the longest message still comes.
+    for _ in 0..5 {
+        tt(&home, "holder", &["send", "waiter", &"x".repeat(3000)]);
+    }
+    let long = tt(&home, "waiter", &["wait"]);
+    assert_eq!((types(&long).len(), &long["more"]), (2, &3.into()));
+}
+
+#[test]
+fn a_command_runs_with_the_stick_and_leaves_a_handoff_however_it_ends() {
+    let home = home!();
+    tt(&home, "runner", &["join"]);
+    let pending = |home: &Home| tt(home, "runner", &["state"])["pending_handoff"].clone();
+    let ran = run::finish(&mut home.tt_as("runner", &["run", "-m", "built", "--", "sh", "-c", "echo out; exit 7"]));
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(7), "out\n"), "{ran:?}");
+    let status = pending(&home)["status"].as_str().unwrap().to_owned();
+    assert!(status.starts_with("built\n") && status.contains("exit status 7"), "{status}");
+    let missing = run::finish(&mut home.tt_as("runner", &["run", "--", "no-such-program"]));
+    assert_eq!(missing.code, Some(127));
+    let running = Running::start(&mut home.tt_as("runner", &["run", "--", "sleep", "60"]));
+    let started = Instant::now();
+    while tt(&home, "watcher", &["state"])["room"]["owner"] != "runner" {
+        assert!(started.elapsed() < LIMIT);
+    }
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.finish().code, Some(143));
+    let status = pending(&home)["status"].as_str().unwrap().to_owned();
+    assert!(status.contains("sleep 60") && status.contains("SIGTERM"), "{status}");
+    // A stick that was held before is kept.
+    tt(&home, "runner", &["try"]);
+    run::finish(&mut home.tt_as("runner", &["run", "--", "true"])).ok();
+    assert_eq!(tt(&home, "runner", &["state"])["room"]["owner"], "runner");
 }

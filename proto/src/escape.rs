@@ -25,14 +25,19 @@ pub fn is_harmless(text: &str) -> bool {
     !marked(text).any(|(_, is_unsafe)| is_unsafe)
 }
 
-/// The characters of a text, and whether each has to be made visible.
+/// The characters of a text, and whether each has to be made visible. A tab moves to the right only, and a joiner between two
+/// emoji makes one of them: both stay as they are.
 fn marked(text: &str) -> impl Iterator<Item = (char, bool)> {
-    let mut after_sign = false;
-    text.chars().map(move |c| {
+    let mut chars = text.chars().peekable();
+    let (mut after_sign, mut after_emoji) = (false, false);
+    std::iter::from_fn(move || {
+        let c = chars.next()?;
         let is_selector = is_emoji_selector(c);
-        let unsafe_here = is_unsafe(c) || (is_selector && !after_sign);
+        let joins = c == JOINER && after_emoji && chars.peek().is_some_and(|next| is_emoji(*next));
+        let unsafe_here = (is_unsafe(c) && c != '\t' && !joins) || (is_selector && !after_sign);
+        after_emoji = is_emoji(c) || (after_emoji && after_sign && is_selector);
         after_sign = !is_selector && !unsafe_here;
-        (c, unsafe_here)
+        Some((c, unsafe_here))
     })
 }
 
@@ -43,7 +48,7 @@ pub fn escape_text(text: &str) -> String {
 
 /// Text of any number of lines, in which all unsafe characters but line breaks and tabs are written as escapes.
 pub fn escape_lines(text: &str) -> String {
-    escape_except(text, |c| matches!(c, '\n' | '\t'))
+    escape_except(text, |c| c == '\n')
 }
 
 fn escape_except(text: &str, keep: impl Fn(char) -> bool) -> String {
@@ -56,6 +61,13 @@ fn escape_except(text: &str, keep: impl Fn(char) -> bool) -> String {
         }
     }
     safe
+}
+
+/// Joins the emoji before and after it to one.
+const JOINER: char = '\u{200d}';
+
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{21ff}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
 /// JSON in which unsafe characters are written as `\uXXXX`, so that it still means the same, on one line.
@@ -137,6 +149,18 @@ mod tests {
         }
         for kept in ["❤\u{fe0f} and ☎\u{fe0e}", "e\u{301}", "नमस्ते", "שלום", "a\u{a0}b"] {
             assert_eq!(escape_text(kept), kept);
+        }
+    }
+
+    #[test]
+    fn tabs_and_joined_emoji_stay_and_a_joiner_between_letters_does_not() {
+        for kept in ["a\tb", "👩🏽\u{200d}💻", "🏳\u{fe0f}\u{200d}🌈", "👩\u{200d}👩\u{200d}👧"] {
+            assert_eq!(escape_text(kept), kept);
+        }
+        for (joined, shown) in
+            [("a\u{200d}b", "a\\u{200d}b"), ("👩\u{200d}b", "👩\\u{200d}b"), ("a\u{200d}👩", "a\\u{200d}👩")]
+        {
+            assert_eq!(escape_text(joined), shown);
         }
     }
 

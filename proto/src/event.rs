@@ -77,13 +77,19 @@ pub struct Event {
     pub event_seq: i64,
     pub event_id: EventId,
     pub room_id: RoomId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<i64>,
     pub event_type: EventType,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoff: Option<RawJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub created_at: WallTime,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<RawJson>,
 }
 

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventType};
-use crate::{AgentId, Error, ErrorCode};
+use crate::search::SearchWords;
+use crate::{AgentId, Error, ErrorCode, WallTime};
 
 /// One event type or a list of them, as the caller wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,10 @@ pub struct EventFilter {
     /// `self`, `any`, or an agent id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_agent_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<WallTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grep: Option<String>,
 }
 
 /// For whom an event must be meant.
@@ -51,6 +56,9 @@ pub struct Filter {
     pub event_types: Option<Vec<EventType>>,
     pub from: Option<AgentId>,
     pub target: Target,
+    /// None: however old.
+    pub since: Option<WallTime>,
+    pub words: Option<SearchWords>,
 }
 
 impl EventFilter {
@@ -84,15 +92,33 @@ impl EventFilter {
             })?),
             agent => Target::Agent(AgentId::parse(agent)?),
         };
-        Ok(Filter { event_types, from: self.from_agent_id.clone(), target })
+        let words = self.grep.as_deref().map(SearchWords::parse).transpose()?;
+        Ok(Filter { event_types, from: self.from_agent_id.clone(), target, since: self.since, words })
     }
 }
 
 impl Filter {
+    /// A filter that lets everything through.
+    pub fn any() -> Self {
+        Self { event_types: None, from: None, target: Target::Any, since: None, words: None }
+    }
+
+    /// Everything of these types.
+    pub fn of_types(event_types: &[EventType]) -> Self {
+        Self { event_types: Some(event_types.to_vec()), ..Self::any() }
+    }
+
+    /// Whether it lets everything through.
+    pub fn is_any(&self) -> bool {
+        *self == Self::any()
+    }
+
     pub fn matches(&self, event: &Event) -> bool {
         self.event_types.as_ref().is_none_or(|types| types.contains(&event.event_type))
             && self.from.as_ref().is_none_or(|from| event.from_agent_id.as_ref() == Some(from))
             && self.target.matches(event)
+            && self.since.is_none_or(|since| event.created_at >= since)
+            && self.words.as_ref().is_none_or(|words| words.match_event(event))
     }
 }
 

@@ -4,6 +4,7 @@
 //! This crate has no runtime, no SQL and no command line, and does no I/O beyond looking at a path.
 
 pub mod block;
+mod compact;
 pub mod delivery;
 pub mod error;
 pub mod escape;
@@ -21,6 +22,7 @@ pub mod paths;
 pub mod policy;
 pub mod requests;
 pub mod room;
+pub mod search;
 pub mod time;
 pub mod turn;
 

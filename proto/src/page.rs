@@ -145,6 +145,7 @@ mod tests {
         };
         let room = RoomSummary {
             size: None,
+            inbox: Default::default(),
             room_id: text.as_str().into(),
             canonical_path: text.clone(),
             state: StickState::Reserved,

@@ -16,7 +16,7 @@ const GLOBAL_OPTIONS: &str = "Options of every command";
 
 // The command line. A doc comment here would replace the program's description below.
 #[derive(Debug, Parser)]
-#[command(name = "tt")]
+#[command(name = "tt", disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub options: Options,
@@ -53,10 +53,12 @@ pub(crate) enum Command {
     List(LazyArgs<commands::list::Args>),
     /// Show who holds the stick, who is waiting, and the current handoff
     State(LazyArgs<commands::state::Args>),
-    /// Wait for your turn
+    /// Wait for your turn, a takeover or a message
     Wait(LazyArgs<commands::wait::Args>),
     /// Take the stick if it is free, without waiting
     Try(LazyArgs<commands::wait::TryArgs>),
+    /// Wait for the stick, run a command with it, and release it
+    Run(LazyArgs<commands::run::Args>),
     /// Release the stick, with a handoff for the next holder
     Release(LazyArgs<commands::release::Args>),
     /// Give the stick to a member, with a handoff
@@ -72,10 +74,17 @@ pub(crate) enum Command {
     /// Send and receive messages, at any time and without the stick
     #[command(subcommand, after_help = "Example:\n  tt msg send codex \"keep the old column for now?\"")]
     Msg(LazyArgs<commands::msg::Args>),
+    /// Send a message (tt msg send)
+    #[command(after_help = "Example:\n  tt send claude \"which constraint do you mean?\"")]
+    Send(LazyArgs<commands::msg::SendArgs>),
+    /// Read your messages (tt msg recv)
+    #[command(after_help = "Example:\n  tt recv --follow")]
+    Recv(LazyArgs<commands::msg::RecvArgs>),
     /// Add, list and resolve notes
     #[command(subcommand, after_help = "Example:\n  tt notes list")]
     Notes(LazyArgs<commands::notes::Args>),
     /// Show the events of the room
+    #[command(visible_alias = "log")]
     Events(LazyArgs<commands::events::Args>),
     /// Delete the room
     #[command(subcommand, after_help = "Example:\n  tt room delete")]
@@ -107,6 +116,11 @@ pub(crate) enum Command {
     Completions(LazyArgs<commands::completions::Args>),
     /// Watch a short session against a real daemon in a temporary directory
     Demo(LazyArgs<commands::demo::Args>),
+    /// Explain a command, or an error: tt help errors CODE
+    Help(LazyArgs<commands::help::Args>),
+    /// Complete a command line, for the completion scripts
+    #[command(hide = true)]
+    Complete(LazyArgs<commands::completions::CompleteArgs>),
 }
 
 impl Command {
@@ -119,12 +133,15 @@ impl Command {
             Self::State(LazyArgs(args)) => commands::state::run(context, args),
             Self::Wait(LazyArgs(args)) => commands::wait::run(context, args),
             Self::Try(LazyArgs(args)) => commands::wait::run_try(context, args),
+            Self::Run(LazyArgs(args)) => commands::run::run(context, args),
             Self::Release(LazyArgs(args)) => commands::release::run(context, args),
             Self::Pass(LazyArgs(args)) => commands::release::run_pass(context, args),
             Self::Take(LazyArgs(args)) => commands::take::run(context, args),
             Self::Heartbeat(LazyArgs(args)) => commands::heartbeat::run(context, args),
             Self::Kick(LazyArgs(args)) => commands::kick::run(context, args),
             Self::Msg(LazyArgs(args)) => commands::msg::run(context, args),
+            Self::Send(LazyArgs(args)) => commands::msg::send(context, args),
+            Self::Recv(LazyArgs(args)) => commands::msg::recv(context, args),
             Self::Notes(LazyArgs(args)) => commands::notes::run(context, args),
             Self::Events(LazyArgs(args)) => commands::events::run(context, args),
             Self::Room(LazyArgs(args)) => commands::room::run(context, args),
@@ -139,6 +156,8 @@ impl Command {
             Self::Doctor(LazyArgs(args)) => commands::doctor::run(context, args),
             Self::Completions(LazyArgs(args)) => commands::completions::run(context, args),
             Self::Demo(LazyArgs(args)) => commands::demo::run(context, args),
+            Self::Help(LazyArgs(args)) => commands::help::run(context, args),
+            Self::Complete(LazyArgs(args)) => commands::completions::run_complete(context, args),
         }
     }
 }

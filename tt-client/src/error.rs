@@ -7,8 +7,10 @@ use tt_proto::{Error, ErrorCode};
 /// The exit codes, which `docs/receive-contract.md` lists for scripts.
 const EXIT_FAILURE: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
-const EXIT_REFUSED: u8 = 3;
+pub(crate) const EXIT_REFUSED: u8 = 3;
 const EXIT_NO_DAEMON: u8 = 4;
+/// Nothing came: no stick, no message, the time is up.
+pub(crate) const EXIT_NOTHING: u8 = 5;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,9 @@ pub(crate) enum CommandError {
     /// Something failed in the client.
     #[error("{0}")]
     Local(Error),
+    /// The answer was given, and this status is part of it.
+    #[error("the answer was given")]
+    Status(u8),
     /// Standard output could not be written.
     #[error("the answer cannot be written: {0}")]
     Output(#[from] io::Error),
@@ -51,6 +56,7 @@ impl CommandError {
             Self::Refused(_) => EXIT_REFUSED,
             Self::NoDaemon(_) => EXIT_NO_DAEMON,
             Self::Local(_) => EXIT_FAILURE,
+            Self::Status(status) => *status,
             // The reader closed its end, as `head` does. That is no error.
             Self::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Output(_) => EXIT_FAILURE,
@@ -61,6 +67,7 @@ impl CommandError {
     pub(crate) fn report(&self) -> Option<Error> {
         match self {
             Self::Refused(e) | Self::NoDaemon(e) | Self::Local(e) => Some(e.clone()),
+            Self::Status(_) => None,
             Self::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => None,
             Self::Output(_) => {
                 let error = Error::new(ErrorCode::StorageUnavailable, self.to_string());
@@ -92,5 +99,7 @@ mod tests {
             assert_eq!(failure.exit_code(), code, "{failure:?}");
             assert_eq!(failure.report().is_none(), code == 0, "{failure:?}");
         }
+        let nothing = CommandError::Status(EXIT_NOTHING);
+        assert_eq!((nothing.exit_code(), nothing.report()), (5, None), "the answer says it all");
     }
 }

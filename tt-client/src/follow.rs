@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tt_proto::{Error, ErrorCode};
 
 use crate::error::CommandError;
-use crate::output::Output;
+use crate::output::{Format, Output};
 use crate::text::Style;
 
 /// Runs a command that keeps running, in a runtime on this thread.
@@ -45,10 +45,15 @@ impl Signals {
     }
 
     pub(crate) async fn any(&mut self) {
+        self.next().await;
+    }
+
+    /// The next of them.
+    pub(crate) async fn next(&mut self) -> nix::sys::signal::Signal {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.hangup.recv() => {}
+            _ = self.terminate.recv() => nix::sys::signal::Signal::SIGTERM,
+            _ = self.interrupt.recv() => nix::sys::signal::Signal::SIGINT,
+            _ = self.hangup.recv() => nix::sys::signal::Signal::SIGHUP,
         }
     }
 }
@@ -111,7 +116,9 @@ pub(crate) async fn write_line<T: Serialize>(
     LineWrite::start(output, item, text)?.result().await
 }
 
-/// Prints on standard error the cursor to continue from.
-pub(crate) fn print_cursor(cursor: i64) {
-    let _ = writeln!(std::io::stderr(), "{{\"cursor_event_seq\":{cursor}}}");
+/// Prints on standard error, for a program, the cursor to continue from.
+pub(crate) fn print_cursor(output: &Output, cursor: i64) {
+    if output.format == Format::Json {
+        let _ = writeln!(std::io::stderr(), "{{\"cursor_event_seq\":{cursor}}}");
+    }
 }

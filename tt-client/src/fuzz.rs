@@ -65,7 +65,7 @@ pub fn artifact(text: &str) -> Result<Artifact, String> {
 /// The arguments of an MCP tool, checked.
 pub fn tool_arguments(tool: &str, arguments: Map<String, Value>) -> Result<Map<String, Value>, Error> {
     match crate::mcp::tool(tool) {
-        Some(tool) => tool.arguments(arguments),
+        Some(tool) => tool.arguments(tool.named_arguments(arguments)?),
         None => Err(Error::new(ErrorCode::InvalidInput, format!("there is no tool {tool:?}"))),
     }
 }

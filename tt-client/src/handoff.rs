@@ -10,10 +10,10 @@ use crate::error::CommandError;
 #[derive(Debug, clap::Args)]
 pub(crate) struct HandoffArgs {
     /// The state of the work
-    #[arg(long, value_name = "T", required_unless_present = "stdin")]
+    #[arg(short = 'm', long, value_name = "T", requires = "next_action")]
     status: Option<String>,
     /// What the next holder should do first
-    #[arg(long, value_name = "T", required_unless_present = "stdin")]
+    #[arg(short = 'n', long, value_name = "T", requires = "status")]
     next_action: Option<String>,
     /// A file to look at: PATH, PATH:FROM-TO, PATH=ROLE (examine, review, edit, context, output)
     #[arg(long = "artifact", value_name = "P[:FROM-TO][=ROLE]", value_parser = artifact)]
@@ -30,6 +30,11 @@ pub(crate) struct HandoffArgs {
 }
 
 impl HandoffArgs {
+    /// Whether nothing was said about the work.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.status.is_none() && !self.stdin
+    }
+
     /// The handoff to send. What comes from standard input is passed on as it is; the daemon checks it.
     pub(crate) fn handoff(self) -> Result<RawJson, CommandError> {
         let bad = |message: String| CommandError::Refused(Error::new(ErrorCode::InvalidHandoff, message));
@@ -37,6 +42,9 @@ impl HandoffArgs {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).map_err(|e| bad(format!("standard input: {e}")))?;
             return RawJson::parse(text).map_err(|e| bad(format!("standard input is not JSON: {e}")));
+        }
+        if self.is_empty() {
+            return Err(bad("the handoff has no status and no next action".into()));
         }
         let handoff = Handoff {
             status: self.status.unwrap_or_default(),

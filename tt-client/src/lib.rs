@@ -6,12 +6,15 @@
 
 mod cli;
 mod commands;
+mod complete;
 pub mod connect;
+mod editor;
 mod error;
 mod follow;
 #[doc(hidden)]
 pub mod fuzz;
 mod handoff;
+mod help;
 mod hook;
 mod install;
 mod lazy_args;
@@ -55,7 +58,8 @@ impl Context {
     /// The output for the caller that the daemon recognised.
     pub(crate) fn output_for(&self, welcome: &Welcome) -> Output {
         let by_identity = if welcome.identity.is_person() { Format::Text } else { Format::Json };
-        Output::new(self.format.unwrap_or(by_identity), &self.settings.env)
+        let output = Output::new(self.format.unwrap_or(by_identity), &self.settings.env);
+        output.about(welcome.room_id.clone(), welcome.inbox)
     }
 
     /// The output for a command that has not asked the daemon who is calling.

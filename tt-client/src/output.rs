@@ -4,9 +4,10 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use tt_proto::Error;
 use tt_proto::escape::{escape_json, escape_text};
+use tt_proto::message::Unread;
 use tt_proto::paths::Environment;
+use tt_proto::{Error, RoomId};
 
 use crate::text::Style;
 
@@ -18,24 +19,46 @@ pub enum Format {
 }
 
 /// Standard output, with the format and style of what is written to it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Output {
     pub format: Format,
     style: Style,
+    /// The room of the command, which its answers call `here`.
+    here: Option<RoomId>,
+    /// The messages that wait there for the caller.
+    inbox: Unread,
 }
 
 impl Output {
     pub fn new(format: Format, env: &Environment) -> Self {
-        Self { format, style: Style::of(&io::stdout(), env) }
+        Self { format, style: Style::of(&io::stdout(), env), here: None, inbox: Unread::default() }
+    }
+
+    /// The output of a command about a room.
+    pub fn about(self, here: Option<RoomId>, inbox: Unread) -> Self {
+        Self { here, inbox, ..self }
+    }
+
+    /// The output of a command that hands over messages itself, or counts them.
+    pub fn without_inbox(&self) -> Self {
+        Self { inbox: Unread::default(), ..self.clone() }
     }
 
     pub fn style(&self) -> &Style {
         &self.style
     }
 
-    /// Writes one response: the object as JSON, or the text that `text` makes of it.
+    /// Writes one response: the object as JSON, with the number of unread messages if there are any, or the text that `text`
+    /// makes of it.
     pub fn answer<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<()> {
-        let line = self.line(answer, text)?;
+        let mut line = self.line(answer, text)?;
+        if self.format == Format::Json && !self.inbox.is_empty() {
+            let unread = serde_json::to_string(&self.inbox)?;
+            line = line.strip_suffix("}\n").map_or(line.clone(), |object| {
+                let comma = if object.ends_with('{') { "" } else { "," };
+                format!("{object}{comma}{}\n", unread.trim_start_matches('{'))
+            });
+        }
         let mut out = io::stdout().lock();
         out.write_all(line.as_bytes())?;
         out.flush()
@@ -44,13 +67,26 @@ impl Output {
     /// One response as it will be written, ending with a line break.
     pub fn line<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<String> {
         let mut line = match self.format {
-            Format::Json => escape_json(&serde_json::to_string(answer)?),
+            // A handoff is passed on byte for byte, but a line break in it can only be white space.
+            Format::Json => {
+                let json = serde_json::to_string(answer)?.replace(['\n', '\r'], " ");
+                escape_json(&self.with_here(json))
+            }
             Format::Text => self.style.lines(&self.style.harmless(&text(answer, &self.style))),
         };
         if !line.ends_with('\n') {
             line.push('\n');
         }
         Ok(line)
+    }
+
+    /// The JSON with `here` for the id of the command's room. Inside a string the quotes around a field are escaped, so that
+    /// no text of a member is changed.
+    fn with_here(&self, json: String) -> String {
+        match &self.here {
+            Some(room_id) => json.replace(&format!("\"room_id\":\"{}\"", room_id.as_str()), "\"room_id\":\"here\""),
+            None => json,
+        }
     }
 
     /// Writes text that has no JSON form.
@@ -61,12 +97,12 @@ impl Output {
     }
 }
 
-/// The section of the documentation that explains an error.
+/// The command that explains an error.
 fn explained_at(error: &Error) -> String {
-    format!("docs/troubleshooting.md#{}", error.code)
+    format!("tt help errors {}", error.code)
 }
 
-/// Writes an error to standard error: as JSON for an agent; for a person as message, hint and a link to the documentation.
+/// Writes an error to standard error: as JSON for an agent; for a person as message, hint and the command that explains it.
 pub fn write_error(format: Format, error: &Error, env: &Environment) {
     let text = match format {
         Format::Json => {
@@ -78,7 +114,7 @@ pub fn write_error(format: Format, error: &Error, env: &Environment) {
             let rows = [
                 style.row(&format!("{} ", style.warn("tt:")), &escape_text(&error.message)),
                 style.row("    ", &escape_text(&error.hint)),
-                style.row("    ", &style.dim(&format!("see {}", explained_at(error)))),
+                style.row("    ", &style.dim(&format!("see: {}", explained_at(error)))),
             ];
             style.harmless(&rows.concat())
         }

@@ -19,6 +19,14 @@ const ANSWER_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// How many steps of giving back space follow one another. The rest waits for the next clean-up.
 const MAX_RECLAIM_STEPS: usize = 256;
+/// How many events are added to the full-text index at once, and the pause before the next, so that no caller waits long for
+/// the writer.
+const INDEX_STEP: usize = 100;
+const INDEX_PAUSE: Duration = Duration::from_millis(20);
+
+/// Events are added to the index once there was none for this long, or when the first has waited for so long.
+const INDEX_QUIET: Duration = Duration::from_secs(2);
+const INDEX_LATEST: Duration = Duration::from_secs(30);
 
 /// Runs until it is cancelled.
 pub async fn run(engine: Engine, mut exits: UnboundedReceiver<Anchor>) {
@@ -46,7 +54,24 @@ pub async fn run(engine: Engine, mut exits: UnboundedReceiver<Anchor>) {
         catch_up(&engine).await;
         std::future::pending::<()>().await;
     };
-    tokio::join!(timers, exits, presence, catch_up);
+    tokio::join!(timers, exits, presence, catch_up, index_events(&engine));
+}
+
+/// Fills the full-text index behind the answers: once nothing has been added for a while, or when much has been added since.
+async fn index_events(engine: &Engine) {
+    loop {
+        let has_more = engine.read(|reader| reader.has_unindexed_events()).await;
+        if has_more.inspect_err(|e| tracing::error!("the full-text index: {e}")).unwrap_or(false) {
+            log_failure("the full-text index", maintain(engine, Maintenance::IndexEvents { limit: INDEX_STEP }).await);
+            tokio::time::sleep(INDEX_PAUSE).await;
+            continue;
+        }
+        engine.appended().await;
+        let latest = tokio::time::Instant::now() + INDEX_LATEST;
+        while tokio::time::timeout(INDEX_QUIET, engine.appended()).await.is_ok() && tokio::time::Instant::now() < latest
+        {
+        }
+    }
 }
 
 /// Runs the command of a timer that is due.

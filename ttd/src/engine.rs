@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tt_proto::event::Event;
 use tt_proto::hello::Anchor;
+use tt_proto::message::DeliveryHint;
 use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
@@ -28,6 +29,7 @@ use crate::listeners::Listeners;
 use crate::membership_cursors::MembershipCursors;
 use crate::presence::{Presence, STORE_INTERVAL};
 use crate::timers::Timers;
+use crate::unread::{UnreadChanges, UnreadCounts};
 use crate::waiters::Waiters;
 use crate::workspace::Workspace;
 
@@ -56,6 +58,9 @@ struct Inner {
     listeners: Listeners,
     membership_cursors: MembershipCursors,
     feed: Feed,
+    unread: UnreadCounts,
+    /// Told when there are new events for the full-text index.
+    appended: Notify,
 }
 
 /// Who gives a command, and the key under which a repeated one is recognised.
@@ -99,6 +104,8 @@ impl Engine {
             listeners: Listeners::default(),
             membership_cursors: MembershipCursors::default(),
             feed: Feed::default(),
+            unread: UnreadCounts::default(),
+            appended: Notify::new(),
         }))
     }
 
@@ -136,6 +143,15 @@ impl Engine {
 
     pub fn feed(&self) -> &Feed {
         &self.0.feed
+    }
+
+    pub fn unread(&self) -> &UnreadCounts {
+        &self.0.unread
+    }
+
+    /// Resolves when events were added to the log since it last did.
+    pub async fn appended(&self) {
+        self.0.appended.notified().await;
     }
 
     /// Notes a sign of life. Costs no disk.
@@ -220,6 +236,7 @@ impl Engine {
             key,
             answer,
             overview: None,
+            open_hints: HashMap::new(),
             now: None,
             held: None,
             decided: None,
@@ -339,11 +356,15 @@ impl Engine {
         for (event_seq, due) in committed.expiring {
             inner.timers.set(TimerKey::Delivery(room_id.clone(), event_seq), Some(due));
         }
+        inner.unread.apply(room_id, committed.unread, committed.deleted);
         inner.feed.publish(room_id, &committed.events, committed.deleted);
         if committed.deleted {
             inner.presence.forget_room(room_id);
             inner.membership_cursors.forget_room(room_id);
             inner.timers.set(TimerKey::Room(room_id.clone()), None);
+        }
+        if !committed.events.is_empty() {
+            inner.appended.notify_one();
         }
     }
 }
@@ -369,6 +390,8 @@ struct RoomUnit<T, A> {
     key: Option<RequestKey>,
     answer: A,
     overview: Option<Overview>,
+    /// How urgent the open deliveries are that the command may change.
+    open_hints: HashMap<i64, DeliveryHint>,
     now: Option<Now>,
     /// What this run took for its connection.
     held: Option<HeldMessages>,
@@ -392,6 +415,14 @@ impl HeldMessages {
         Self { listeners: listeners.clone(), inbox, connection, event_seqs }
     }
 
+    /// Gives back some of the messages.
+    pub fn give_back(&mut self, event_seqs: &[i64]) {
+        if !event_seqs.is_empty() {
+            self.listeners.let_go(&self.inbox, self.connection, event_seqs, true);
+            self.event_seqs.retain(|seq| !event_seqs.contains(seq));
+        }
+    }
+
     /// Leaves the messages to the connection, which gives back what it does not confirm.
     pub fn keep(mut self) {
         self.event_seqs.clear();
@@ -412,6 +443,7 @@ struct Committed {
     effects: Vec<Effect>,
     events: Vec<Arc<Event>>,
     expiring: Vec<(i64, Due)>,
+    unread: UnreadChanges,
     deleted: bool,
 }
 
@@ -467,6 +499,7 @@ where
             let inbox = (room.room_id.clone(), delivery.recipient.clone());
             delivery.held_by = self.engine.0.listeners.holder(&inbox, delivery.event_seq);
         }
+        self.open_hints = UnreadChanges::hints(&rows.deliveries);
         self.overview = rows.overview.take();
         self.now = Some(now);
         decide(room, &rows, &self.request, now)
@@ -489,6 +522,7 @@ where
             expiring: expiring.collect(),
             effects,
             events: events.to_vec(),
+            unread: UnreadChanges::of(&decision.opened, &decision.changed, &self.open_hints),
             deleted: decision.room.deleted,
         };
         let resolution = match &self.target {

@@ -15,6 +15,7 @@ pub mod membership_cursors;
 pub mod presence;
 pub mod rpc;
 pub mod timers;
+pub mod unread;
 pub mod views;
 pub mod waiters;
 pub mod workspace;

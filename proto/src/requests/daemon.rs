@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::methods;
 use crate::hello::{Greeting, Identity, Program, Step};
+use crate::message::Unread;
 use crate::{RoomId, WallTime};
 
 methods! {
@@ -43,6 +44,9 @@ pub struct Welcome {
     /// The room `context_path` belongs to, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room_id: Option<RoomId>,
+    /// The messages that wait for the caller in that room.
+    #[serde(default, skip_serializing_if = "Unread::is_empty")]
+    pub inbox: Unread,
 }
 
 /// The answer to `whoami`: the identity, and with `explain` every rule that was tried.

@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Stream;
 use super::field::{methods, request};
+use crate::compact::{is_false, is_zero};
 use crate::event::Event;
 use crate::filter::{EventFilter, OneOrMany};
-use crate::{AgentId, RoomId};
+use crate::{AgentId, RoomId, WallTime};
 
 methods! {
-    /// Reads a page of the log. Without a target, everything.
+    /// Reads a page of the log, in its order: the first events after a cursor, or without one the newest. Without a target,
+    /// everything.
     GetRoomEvents = "get_room_events" -> EventPage {
         room_id: RoomId,
         after_event_seq: Option<i64>,
@@ -18,6 +20,13 @@ methods! {
         from_agent_id: Option<AgentId>,
         /// `self`, `any` or an agent id.
         target_agent_id: Option<String>,
+        /// The newest of those before this event.
+        before_event_seq: Option<i64>,
+        since: Option<WallTime>,
+        /// Words that must be in the message, the handoff or the reason. The beginning of a word is enough.
+        grep: Option<String>,
+        /// Only the event with this id, or the only one whose id begins with it.
+        event_id: Option<String>,
     }
 
     /// Answers with the next events that match, waiting for them if there are none. Starts at "now" without a cursor.
@@ -30,6 +39,7 @@ methods! {
         /// `self`, `any` or an agent id.
         target_agent_id: Option<String>,
         max_wait_ms: Option<u64>,
+        grep: Option<String>,
     }
 }
 
@@ -42,6 +52,7 @@ request! {
         from_agent_id: Option<AgentId>,
         /// `self`, `any` or an agent id.
         target_agent_id: Option<String>,
+        grep: Option<String>,
     }
 }
 
@@ -53,7 +64,7 @@ impl Stream for SubscribeEvents {
 }
 
 macro_rules! filtered {
-    ($($request:ty),+) => {$(
+    ($($request:ty: $since:expr),+) => {$(
         impl $request {
             /// Which events the caller wants.
             pub fn filter(&self) -> EventFilter {
@@ -61,19 +72,34 @@ macro_rules! filtered {
                     event_type: self.event_type.clone(),
                     from_agent_id: self.from_agent_id.clone(),
                     target_agent_id: self.target_agent_id.clone(),
+                    since: $since(self),
+                    grep: self.grep.clone(),
                 }
             }
         }
     )+};
 }
 
-filtered!(GetRoomEvents, WaitForEvents, SubscribeEvents);
+filtered!(GetRoomEvents: |request: &Self| request.since, WaitForEvents: |_| None, SubscribeEvents: |_| None);
 
 /// The answer to `get_room_events` and `wait_for_events`: events, and the cursor to continue from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventPage {
     pub events: Vec<Event>,
     pub cursor_event_seq: i64,
+    /// How many older events match, on a page of the newest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub earlier: usize,
+    /// Whether there are more than `earlier`, which were not counted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub earlier_is_more: bool,
+}
+
+impl EventPage {
+    /// A page, after which reading goes on at this cursor.
+    pub fn new(events: Vec<Event>, cursor_event_seq: i64) -> Self {
+        Self { events, cursor_event_seq, earlier: 0, earlier_is_more: false }
+    }
 }
 
 /// One item of a subscription: an event and the cursor to continue from after it, or the reason why the stream ends.

@@ -5,7 +5,7 @@ use crate::handoff::RawJson;
 use crate::hello::Greeting;
 use crate::page::{MAX_ID_BYTES, MAX_TEXT_BYTES, check_length};
 use crate::policy::PolicyOverrides;
-use crate::{AgentId, Error, ErrorCode, LeaseId, NoteId, RoomId};
+use crate::{AgentId, Error, ErrorCode, LeaseId, NoteId, RoomId, WallTime};
 
 /// One parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,7 @@ macro_rules! field_types {
 }
 
 field_types! {
+    String: WallTime;
     Boolean: bool;
     Integer: i64, u64, usize;
     // The rules say how many, and how long a handoff may be.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
-use super::is_zero;
+use crate::compact::is_zero;
 use crate::delivery::Recipient;
 use crate::event::Event;
 use crate::message::InboxRoom;
@@ -33,8 +33,10 @@ methods! {
         from_agent_id: Option<AgentId>,
         /// With more than this many waiting, the older ones are skipped. Past 10,000, none are.
         max_replay: Option<usize>,
-        /// Past this many, the newer ones stay in the inbox.
+        /// Past this many, the others stay in the inbox: the most urgent come first, and of those the oldest.
         limit: Option<usize>,
+        /// Past this many bytes, the others stay in the inbox. One message is always taken.
+        max_bytes: Option<usize>,
         max_wait_ms: Option<u64>,
         /// Only for people: the messages to the caller in the log after this event, whether or not they were confirmed.
         after_event_seq: Option<i64>,
@@ -88,7 +90,7 @@ pub struct Taken {
     pub skipped_seqs: Vec<i64>,
     pub events: Vec<Event>,
     /// How many newer messages stayed in the inbox, counted up to [`MAX_COUNTED`].
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
     /// Only for people: the event after which the next call reads on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -48,12 +48,6 @@ pub trait Stream: Request {
     type Item: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// Whether a count is left out of an answer.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
 /// A method as the table lists it.
 #[derive(Debug, Clone, Copy)]
 pub struct MethodInfo {

@@ -37,6 +37,7 @@ methods! {
 pub struct NoteAdded {
     pub note_id: NoteId,
     pub room_id: RoomId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<i64>,
     pub author_agent_id: AgentId,
     pub created_at: WallTime,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
-use super::is_zero;
-use crate::handoff::{Handoff, RawJson};
+use crate::compact::{is_default, is_zero};
+use crate::handoff::RawJson;
 use crate::policy::{Policy, PolicyOverrides};
 use crate::room::{Member, Room, RoomSummary, Takeover};
 use crate::{AgentId, RoomId, WallTime};
@@ -77,8 +77,9 @@ pub struct Joined {
     pub agent_id: AgentId,
     pub room_id: RoomId,
     pub canonical_path: String,
-    pub requested_path: String,
-    pub workspace_root: String,
+    /// The workspace of the path, where that is not the room's own path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_root: Option<String>,
     pub joined_existing_room: bool,
     pub cursor_event_seq: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,9 +88,8 @@ pub struct Joined {
     /// How many members are not listed. Those who are active come first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_members: usize,
-    pub policy: Policy,
+    /// The stick, without the room's id and path.
     pub room_state: Room,
-    pub handoff_template: Handoff,
 }
 
 /// The answer to `leave_room`.
@@ -145,17 +145,23 @@ pub struct RoomState {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_members: usize,
     /// Those who wait for the stick, in the order in which they would be given it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue: Vec<AgentId>,
     /// When the current turn was granted, while somebody holds it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_started_at: Option<WallTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_handoff: Option<RawJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_handoff: Option<RawJson>,
     /// Who wrote the handoff that is shown: the pending one, else the current one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoff_from: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub takeover: Takeover,
+    /// How many notes are not resolved.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub open_notes: usize,
     pub cursor_event_seq: i64,
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
+use crate::compact::is_zero;
 use crate::event::Event;
 use crate::handoff::RawJson;
 use crate::turn::{Reason, TakeoverReason, WaitStatus};
@@ -18,8 +19,10 @@ methods! {
         park: Option<bool>,
         /// Take the stick of an idle room even when alone in it.
         claim: Option<bool>,
-        /// Also answer when there are messages, joins or leaves, and bring them.
+        /// Also answer when there is a message. Brings messages, and who joined and left.
         include_events: Option<bool>,
+        /// With `include_events`: also answer when a member joins or leaves.
+        joins: Option<bool>,
     }
 
     /// Renews the lease of the caller's turn.
@@ -80,6 +83,22 @@ pub struct Wait {
     pub events: Option<Vec<Event>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor_event_seq: Option<i64>,
+    /// How many more messages stay in the inbox.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: usize,
+    /// With `not_yet`: who holds the stick, or has it reserved, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<WallTime>,
+    /// With `not_yet`: the caller's place in the queue, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<usize>,
+    /// With `not_yet`: what to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl Wait {
@@ -95,6 +114,12 @@ impl Wait {
             reason: None,
             events: None,
             cursor_event_seq: None,
+            more: 0,
+            holder: None,
+            reserved_for: None,
+            since: None,
+            place: None,
+            hint: None,
         }
     }
 }
@@ -116,6 +141,7 @@ pub enum HeartbeatStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relinquished {
     pub status: RelinquishedStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<AgentId>,
     pub event_seq: i64,
 }
@@ -134,6 +160,12 @@ pub struct TakenOver {
     pub turn_id: i64,
     pub lease_id: LeaseId,
     pub lease_expires_at: WallTime,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_agent_id: Option<AgentId>,
     pub reason: TakeoverReason,
+    /// The handoff that nobody had picked up, and who wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<RawJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_agent_id: Option<AgentId>,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
 use tt_proto::requests::{EventPage, GetRoomEvents, SubscribeEvents, WaitForEvents};
-use tt_proto::{AgentId, RoomId};
+use tt_proto::{AgentId, RoomId, WallTime};
 
 use crate::Context;
 use crate::cli::duration;
@@ -22,7 +22,7 @@ const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  tt events --limit 20\n  tt events --follow --event claim,release,pass,takeover --target any"
+    after_help = "Examples:\n  tt events --since 2h --grep \"old column\"\n  tt events --follow --event claim,release,pass,takeover"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -37,16 +37,25 @@ pub(crate) struct Args {
     #[arg(long = "event", value_name = "T[,T…]", value_delimiter = ',')]
     event_type: Option<Vec<String>>,
     /// Only what concerns you (self), everything (any), or what is addressed to a member
-    /// [default: any; with --wait or --follow: self]
+    /// [default: any; with --wait: self]
     #[arg(long, value_name = "self|any|WHO")]
     target: Option<String>,
     /// Only from this member
     #[arg(long, value_name = "WHO")]
     from: Option<String>,
-    /// Only what came after this event
+    /// The first events after this one: its number, or the beginning of its id
     #[arg(long, value_name = "SEQ")]
-    after: Option<i64>,
-    /// At most this many
+    after: Option<String>,
+    /// The newest events before this one: its number, or the beginning of its id
+    #[arg(long, value_name = "SEQ", conflicts_with_all = ["after", "wait", "follow"])]
+    before: Option<String>,
+    /// Only what happened since then: 2h, or 2026-11-16T09:00:00Z
+    #[arg(long, value_name = "D|TIME", value_parser = since, conflicts_with_all = ["wait", "follow"])]
+    since: Option<WallTime>,
+    /// Only what has these words in its message, handoff or reason; the beginning of a word is enough
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
+    /// At most this many [default: 50]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// With --wait or --follow: give up after this long [default: never]
@@ -61,7 +70,15 @@ pub(crate) struct EventQuery {
     pub target: Option<String>,
     pub after: Option<i64>,
     pub limit: Option<usize>,
+    pub grep: Option<String>,
     pub give_up: Option<Instant>,
+}
+
+/// Reads how long ago, or when.
+fn since(text: &str) -> Result<WallTime, String> {
+    let ago = tt_proto::time::parse_duration(text).map(|ago| render::now() - ago);
+    ago.or_else(|| WallTime::parse(text))
+        .ok_or_else(|| "use a duration, such as 30m or 2h, or a time, such as 2026-11-16T09:00:00Z".to_owned())
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
@@ -74,12 +91,28 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         None | Some("self" | "any") => args.target.clone(),
         Some(name) => Some(session.member(name)?.to_string()),
     };
-    let waits = args.wait;
-    let query = args.query(from, target);
-    let events =
-        if waits { query.wait_for_events(&mut session)? } else { query.read_page(&mut session, query.after)? };
+    let after = args.after.as_deref().map(|text| number(&mut session, text)).transpose()?;
+    let before = args.before.as_deref().map(|text| number(&mut session, text)).transpose()?;
+    let (waits, since) = (args.wait, args.since);
+    let query = args.query(from, target, after);
+    let events = if waits {
+        query.wait_for_events(&mut session)?
+    } else {
+        let request = GetRoomEvents { before_event_seq: before, since, ..query.page_request(&session.room_id, after) };
+        session.client.call(&request)?
+    };
     let names = session.names()?;
     Ok(session.output.answer(&events, |events, style| text(events, &names, style))?)
+}
+
+/// The number of an event, given as such or by the beginning of its id.
+fn number(session: &mut Session, text: &str) -> Result<i64, CommandError> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let request =
+        GetRoomEvents { room_id: session.room_id.clone(), event_id: Some(text.to_owned()), ..Default::default() };
+    Ok(session.client.call(&request)?.cursor_event_seq)
 }
 
 async fn follow(context: &Context, args: Args) -> Result<(), CommandError> {
@@ -89,20 +122,30 @@ async fn follow(context: &Context, args: Args) -> Result<(), CommandError> {
         None => None,
     };
     let target = match args.target.as_deref() {
-        None | Some("self" | "any") => args.target.clone(),
+        None => Some("any".to_owned()),
+        Some("self" | "any") => args.target.clone(),
         Some(name) => Some(session.member(name).await?.to_string()),
     };
-    follow_events(&mut session, args.query(from, target)).await
+    let after = match args.after.as_deref().map(|text| (text, text.parse())) {
+        None => None,
+        Some((_, Ok(number))) => Some(number),
+        Some((text, Err(_))) => {
+            let (room_id, event_id) = (session.room_id.clone(), Some(text.to_owned()));
+            Some(session.client.call(GetRoomEvents { room_id, event_id, ..Default::default() }).await?.cursor_event_seq)
+        }
+    };
+    follow_events(&mut session, args.query(from, target, after)).await
 }
 
 impl Args {
-    fn query(self, from: Option<AgentId>, target: Option<String>) -> EventQuery {
+    fn query(self, from: Option<AgentId>, target: Option<String>, after: Option<i64>) -> EventQuery {
         EventQuery {
             event_type: self.event_type.map(OneOrMany::Many),
             from,
             target,
-            after: self.after,
+            after,
             limit: self.limit,
+            grep: self.grep,
             give_up: self.timeout.map(|timeout| Instant::now() + timeout),
         }
     }
@@ -118,6 +161,7 @@ impl EventQuery {
             from_agent_id: self.from.clone(),
             target_agent_id: self.target.clone(),
             max_wait_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            grep: self.grep.clone(),
         }
     }
 
@@ -128,20 +172,26 @@ impl EventQuery {
             event_type: self.event_type.clone(),
             from_agent_id: self.from.clone(),
             target_agent_id: self.target.clone(),
+            grep: self.grep.clone(),
         }
     }
 
-    /// Reads one page of the log.
-    pub(crate) fn read_page(&self, session: &mut Session, after: Option<i64>) -> Result<EventPage, CommandError> {
-        let request = GetRoomEvents {
-            room_id: session.room_id.clone(),
+    fn page_request(&self, room_id: &RoomId, after: Option<i64>) -> GetRoomEvents {
+        GetRoomEvents {
+            room_id: room_id.clone(),
             after_event_seq: after,
             limit: self.limit,
             event_type: self.event_type.clone(),
             from_agent_id: self.from.clone(),
             target_agent_id: self.target.clone(),
-        };
-        Ok(session.client.call(&request)?)
+            grep: self.grep.clone(),
+            ..Default::default()
+        }
+    }
+
+    /// Reads one page of the log.
+    pub(crate) fn read_page(&self, session: &mut Session, after: Option<i64>) -> Result<EventPage, CommandError> {
+        Ok(session.client.call(&self.page_request(&session.room_id, after))?)
     }
 
     /// Blocks for the next events. There are none if the time is up.
@@ -187,7 +237,7 @@ pub(crate) async fn follow_events(session: &mut LiveSession, query: EventQuery) 
         () = give_up => {}
         () = reader_gone() => return Ok(()),
     }
-    print_cursor(cursor);
+    print_cursor(&session.output, cursor);
     Ok(())
 }
 
@@ -226,8 +276,13 @@ async fn print_stream(
 }
 
 fn text(events: &EventPage, names: &Names, style: &Style) -> String {
-    if events.events.is_empty() {
-        return "nothing happened yet".into();
+    let Some(first) = events.events.first() else { return "nothing found".into() };
+    let mut text = String::new();
+    if events.earlier > 0 {
+        let more = if events.earlier_is_more { "more than " } else { "" };
+        let line = format!("{more}{} earlier: tt events --before {}", events.earlier, first.event_seq);
+        text.push_str(&style.row("", &style.dim(&line)));
     }
-    events.events.iter().map(|event| render::event(event, names, style)).collect()
+    text.extend(events.events.iter().map(|event| render::event(event, names, style)));
+    text
 }

@@ -28,6 +28,9 @@ struct Changes {
     /// Whether the changes were made or only shown.
     applied: bool,
     changes: Vec<Change>,
+    /// The harnesses whose files changed. Those that run read them when they start again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    restart: Vec<&'static str>,
 }
 
 /// The short help of `tt install`.
@@ -52,27 +55,53 @@ pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(),
     if !args.print {
         places.apply(&mut changes)?;
     }
-    let answer = Changes { applied: !args.print, changes };
+    let is_changed = |harness: &&Harness| {
+        let changed = |change: &Change| matches!(change.action, Action::Create | Action::Change | Action::Remove);
+        changes.iter().any(|change| change.harness == harness.name && changed(change))
+    };
+    let restart = harnesses.iter().copied().filter(is_changed).map(|harness| harness.name).collect();
+    let answer = Changes { applied: !args.print, changes, restart };
     Ok(context.output().answer(&answer, text)?)
 }
 
 fn text(answer: &Changes, style: &Style) -> String {
-    let line = |change: &Change| {
-        let what = match change.action {
-            Action::Create => "create",
-            Action::Change => "change",
-            Action::Remove => "remove",
-            Action::Unchanged => "up to date",
-            Action::Kept => "not what this version installed, kept",
-            Action::Skipped => "not installed, skipped",
+    let mut shown: Vec<&str> = Vec::new();
+    let mut text = String::new();
+    for change in &answer.changes {
+        let what = match (change.action, answer.applied) {
+            (Action::Create, true) => "created",
+            (Action::Create, false) => "would be created",
+            (Action::Change, true) => "changed",
+            (Action::Change, false) => "would be changed",
+            (Action::Remove, true) => "removed",
+            (Action::Remove, false) => "would be removed",
+            (Action::Unchanged, _) => "up to date",
+            (Action::Kept, _) => "not what this version installed, kept",
+            (Action::Skipped, _) => "not installed, skipped",
         };
-        // Shown only with --print: a diff of a new file fills a screen.
-        let diff: String = if answer.applied {
-            String::new()
-        } else {
-            change.diff.lines().map(|l| format!("    {}\n", escape_text(l))).collect()
+        let path = escape_text(&change.path);
+        text.push_str(&format!("{}: {what}\n", style.bold(&path)));
+        // Shown only with --print: a diff of a new file fills a screen. The skill is the same for every harness.
+        if answer.applied || change.diff.is_empty() {
+            continue;
+        }
+        if shown.contains(&change.diff.as_str()) {
+            text.push_str(&style.dim("    as above\n"));
+            continue;
+        }
+        shown.push(&change.diff);
+        let (before, after) = match change.action {
+            Action::Create => ("/dev/null", path.as_str()),
+            Action::Remove => (path.as_str(), "/dev/null"),
+            _ => (path.as_str(), path.as_str()),
         };
-        format!("{}: {what}\n{}", style.bold(&escape_text(&change.path)), style.dim(&diff))
-    };
-    answer.changes.iter().map(line).collect()
+        let diff: String = change.diff.lines().map(|line| format!("{}\n", escape_text(line))).collect();
+        text.push_str(&style.dim(&format!("--- {before}\n+++ {after}\n{diff}")));
+    }
+    if answer.applied && !answer.restart.is_empty() {
+        let titles: Vec<&str> =
+            answer.restart.iter().filter_map(|name| tt_harness::by_name(name)).map(|harness| harness.title).collect();
+        text.push_str(&format!("if it is running, restart it to use this: {}\n", titles.join(", ")));
+    }
+    text
 }

@@ -1,6 +1,7 @@
 //! `tt join`: joins the workspace's room.
 
 use tt_proto::escape::escape_text;
+use tt_proto::message::Unread;
 use tt_proto::requests::Joined;
 
 use crate::Context;
@@ -25,7 +26,9 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let path = args.path.text()?;
     let (mut client, output) = context.connect()?;
     let joined = client.call(&join_request(&path, args.force_new, args.name))?;
-    Ok(output.answer(&joined, text)?)
+    let me = joined.members.iter().find(|member| member.agent_id == joined.agent_id);
+    let inbox = Unread { unread: me.map_or(0, |me| me.unread), interrupts: 0 };
+    Ok(output.about(Some(joined.room_id.clone()), inbox).answer(&joined, text)?)
 }
 
 fn text(joined: &Joined, style: &Style) -> String {

@@ -1,11 +1,12 @@
 //! `tt list`: lists the rooms.
 
-use tt_proto::AgentId;
 use tt_proto::escape::escape_text;
 use tt_proto::requests::{ListRooms, RoomList};
 use tt_proto::room::RoomSummary;
+use tt_proto::{AgentId, RoomId};
 
 use crate::Context;
+use crate::connect::HttpClient;
 use crate::error::CommandError;
 use crate::session::PathArg;
 use crate::text::{Style, names, render};
@@ -23,7 +24,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let path = args.path.or(args.dir).map(|path| PathArg::at(path).text()).transpose()?;
-    let (mut client, output) = context.connect()?;
+    // The greeting finds the room of this directory, if there is one.
+    let settings = context.settings_at(Some(".".into()));
+    let mut client = HttpClient::connect(settings).map_err(CommandError::from_connect)?;
     let mut rooms = client.call(&ListRooms { context_path: path, ..Default::default() })?;
     while let Some(last) = rooms.rooms.last().filter(|_| rooms.more) {
         let after_path = Some(last.canonical_path.clone());
@@ -31,10 +34,12 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         rooms.rooms.extend(page.rooms);
         rooms.more = page.more;
     }
-    Ok(output.answer(&rooms, text)?)
+    let here = client.welcome().room_id.clone();
+    let output = context.output_for(client.welcome());
+    Ok(output.without_inbox().answer(&rooms, |rooms, style| text(rooms, here.as_ref(), style))?)
 }
 
-fn text(rooms: &RoomList, style: &Style) -> String {
+fn text(rooms: &RoomList, here: Option<&RoomId>, style: &Style) -> String {
     if rooms.rooms.is_empty() {
         return "no rooms; open one with tt join".into();
     }
@@ -52,7 +57,13 @@ fn text(rooms: &RoomList, style: &Style) -> String {
             members => format!("{members} members"),
         };
         let when = style.dim(&format!("{members}, {}", render::ago(room.updated_at, now)));
-        format!("{}\n  {holder}  {when}\n", style.bold(&escape_text(&room.canonical_path)))
+        let mark = if here == Some(&room.room_id) { style.dim("  here") } else { String::new() };
+        let unread = match (room.inbox.unread, room.inbox.interrupts) {
+            (0, _) => String::new(),
+            (unread, 0) => style.warn(&format!("  {unread} unread")),
+            (unread, interrupts) => style.warn(&format!("  {unread} unread, {interrupts} interrupt")),
+        };
+        format!("{}{mark}\n  {holder}  {when}{unread}\n", style.bold(&escape_text(&room.canonical_path)))
     };
     rooms.rooms.iter().map(line).collect()
 }

@@ -45,11 +45,14 @@ pub(crate) struct SendArgs {
     #[arg(required_unless_present = "room")]
     who: Option<String>,
     /// The message
-    #[arg(required_unless_present_any = ["stdin", "room"], conflicts_with = "stdin")]
+    #[arg(required_unless_present_any = ["stdin", "room", "message"], conflicts_with_all = ["stdin", "message"])]
     body: Vec<String>,
     /// Send it to everyone: then there is no member before the message
     #[arg(long)]
     room: bool,
+    /// The message, as a flag
+    #[arg(short, long, value_name = "T", conflicts_with = "stdin")]
+    message: Option<String>,
     /// Ask the recipient to interrupt its work
     #[arg(long, conflicts_with = "important")]
     interrupt: bool,
@@ -94,16 +97,16 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     }
 }
 
-fn send(context: &Context, args: SendArgs) -> Result<(), CommandError> {
+pub(crate) fn send(context: &Context, args: SendArgs) -> Result<(), CommandError> {
     let (to, words) = match args.who {
         Some(who) if !args.room => (who, args.body),
         first => ("room".to_owned(), first.into_iter().chain(args.body).collect()),
     };
-    if args.stdin && !words.is_empty() {
-        let twice = Error::new(ErrorCode::InvalidInput, "the message is given twice, as an argument and by --stdin");
+    if (args.stdin || args.message.is_some()) && !words.is_empty() {
+        let twice = Error::new(ErrorCode::InvalidInput, "the message is given twice, as an argument and by a flag");
         return Err(CommandError::Refused(twice.hint("leave one of them out")));
     }
-    let body = if args.stdin { read_stdin()? } else { words.join(" ") };
+    let body = if args.stdin { read_stdin()? } else { args.message.unwrap_or_else(|| words.join(" ")) };
     let hint = match (args.interrupt, args.important) {
         (true, _) => DeliveryHint::Interrupt,
         (_, true) => DeliveryHint::Important,
@@ -145,7 +148,7 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
     format!("sent to {}{more} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
 }
 
-fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {
+pub(crate) fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {
     match args.after {
         Some(after) if !args.follow => recv_from_log(context, &args, after),
         _ => block_on(recv_live(context, args)),
@@ -160,6 +163,7 @@ fn log_query(args: &RecvArgs, from: Option<AgentId>, after: i64) -> EventQuery {
         target: Some("self".into()),
         after: Some(after),
         limit: None,
+        grep: None,
         give_up: args.timeout.map(|timeout| Instant::now() + timeout),
     }
 }
@@ -190,7 +194,7 @@ fn recv_from_log(context: &Context, args: &RecvArgs, after: i64) -> Result<(), C
 /// Writes one line for each event.
 fn print_events(output: &Output, events: &[Event], names: &Names) -> Result<(), CommandError> {
     for event in events {
-        output.answer(event, |event, style| render::event(event, names, style))?;
+        output.without_inbox().answer(event, |event, style| render::event(event, names, style))?;
     }
     Ok(())
 }
@@ -244,7 +248,7 @@ async fn recv_from_inbox(
             () = signals.any() => {
                 printer.finish().await;
                 if args.follow {
-                    print_cursor(printer.cursor);
+                    print_cursor(&printer.session.output, printer.cursor);
                 }
                 return Ok(());
             }
@@ -266,7 +270,7 @@ async fn recv_from_inbox(
         }
         if timed_out {
             if args.follow {
-                print_cursor(printer.cursor);
+                print_cursor(&printer.session.output, printer.cursor);
             }
             return Ok(());
         }

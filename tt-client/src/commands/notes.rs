@@ -18,8 +18,11 @@ pub(crate) enum Args {
     #[command(after_help = "Example:\n  tt notes add the cart rounds twice")]
     Add {
         /// The note
-        #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
+        #[arg(required_unless_present_any = ["stdin", "message"], conflicts_with_all = ["stdin", "message"])]
         body: Vec<String>,
+        /// The note, as a flag
+        #[arg(short, long, value_name = "T", conflicts_with = "stdin")]
+        message: Option<String>,
         /// The turn it is about
         #[arg(long, value_name = "N")]
         turn: Option<i64>,
@@ -44,8 +47,9 @@ pub(crate) enum Args {
         path: PathFlag,
     },
     /// Resolve a note
-    #[command(after_help = "Example:\n  tt notes resolve 6f9c0a52-4f0e-4c7e-9a51-0d8c3a1d2b11")]
+    #[command(after_help = "Example:\n  tt notes resolve 6f9c0a52")]
     Resolve {
+        /// Its id, or as much of it as no other note has
         id: String,
         #[command(flatten)]
         path: PathFlag,
@@ -54,8 +58,8 @@ pub(crate) enum Args {
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     match args {
-        Args::Add { body, turn, stdin, path } => {
-            let body = if stdin { read_stdin()? } else { body.join(" ") };
+        Args::Add { body, message, turn, stdin, path } => {
+            let body = if stdin { read_stdin()? } else { message.unwrap_or_else(|| body.join(" ")) };
             let key = fresh_key();
             let add = |room_id| AddNote { room_id, body: body.clone(), turn_id: turn, idempotency_key: key.clone() };
             let (session, note) = Session::find_and_call(context, path, add)?;
@@ -105,15 +109,39 @@ fn text(notes: &NoteList, names: &Names, style: &Style) -> String {
         return "no notes".into();
     }
     let now = render::now();
+    let ids: Vec<&str> = notes.notes.iter().map(|note| note.note_id.as_str()).collect();
     let line = |note: &Note| {
         let turn = note.turn_id.map(|turn| format!(" on turn {turn}")).unwrap_or_default();
         let by = note.resolved_by_agent_id.as_ref();
         let resolved = by.map(|by| format!(", resolved by {}", names.get(by))).unwrap_or_default();
-        let when =
-            format!("{turn}, {}{resolved}  {}", render::ago(note.created_at, now), escape_text(note.note_id.as_str()));
+        let when = format!(
+            "{turn}, {}{resolved}  {}",
+            render::ago(note.created_at, now),
+            escape_text(short_id(note.note_id.as_str(), &ids))
+        );
         let head = format!("{}{}", style.bold(&names.get(&note.author_agent_id)), style.dim(&when));
         let body: String = note.body.lines().map(|line| style.row("  ", &escape_text(line))).collect();
         style.lines(&format!("{head}\n")) + &body
     };
     notes.notes.iter().map(line).collect()
+}
+
+/// As much of an id as none of the others begins with, and enough of it to be recognised.
+pub(crate) fn short_id<'a>(id: &'a str, all: &[&str]) -> &'a str {
+    const SHORTEST: usize = 8;
+    let is_unique = |length: &usize| all.iter().filter(|other| other.starts_with(&id[..*length])).count() <= 1;
+    let length = (SHORTEST..id.len()).filter(|length| id.is_char_boundary(*length)).find(is_unique);
+    &id[..length.unwrap_or(id.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_shortened_as_far_as_it_stays_its_own() {
+        let all = ["0123456789ab", "0123456789cd", "fedcba987654"];
+        assert_eq!(all.map(|id| short_id(id, &all)), ["0123456789a", "0123456789c", "fedcba98"]);
+        assert_eq!(short_id("short", &["short"]), "short");
+    }
 }

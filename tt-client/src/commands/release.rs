@@ -4,13 +4,16 @@ use tt_proto::requests::{PassStick, ReleaseStick, Relinquished, RoomState};
 use tt_proto::{Error, ErrorCode, LeaseId};
 
 use crate::Context;
+use crate::editor;
 use crate::error::CommandError;
 use crate::handoff::HandoffArgs;
 use crate::session::{PathArg, Session, fresh_key};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt release --status \"parser done\" --next-action \"review src/parse.rs\" \
-                        --artifact src/parse.rs=review")]
+#[command(
+    after_help = "Without a handoff, a person is asked for it in $EDITOR.\n\nExample:\n  tt release --status \"parser done\" --next-action \"review src/parse.rs\" \
+                        --artifact src/parse.rs=review"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
@@ -30,9 +33,15 @@ pub(crate) struct PassArgs {
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
-    let handoff = args.handoff.handoff()?;
+    // A person who says nothing is asked, in an editor and with the stick in hand.
+    let ask = args.handoff.is_empty() && editor::is_possible();
+    let given = if ask { None } else { Some(args.handoff.handoff()?) };
     let (mut session, state) = Session::find_state(context, args.path)?;
     let (lease, turn) = held(state)?;
+    let handoff = match given {
+        Some(handoff) => handoff,
+        None => editor::ask(&context.settings.env)?,
+    };
     let key = fresh_key();
     let released = session.call(|room_id| ReleaseStick {
         room_id,
@@ -69,12 +78,19 @@ pub(crate) fn held(state: RoomState) -> Result<(LeaseId, i64), CommandError> {
         None => {
             let (message, hint) = match &state.room.owner {
                 Some(holder) => (format!("you do not hold the stick; {holder} does"), "wait for your turn: tt wait"),
-                None => ("you do not hold the stick; nobody does".into(), "take it first: tt try"),
+                None => match &state.room.reserved_for {
+                    Some(agent) => (
+                        format!("you do not hold the stick; it is reserved for {agent}"),
+                        "wait for your turn: tt wait",
+                    ),
+                    None => ("you do not hold the stick; nobody does".into(), "take it first: tt try"),
+                },
             };
             let error = Error::new(ErrorCode::StaleLease, message)
                 .hint(hint)
                 .detail("turn_id", turn)
-                .detail("owner", state.room.owner.map(|o| o.to_string()));
+                .detail("owner", state.room.owner.map(|o| o.to_string()))
+                .detail("reserved_for", state.room.reserved_for.map(|agent| agent.to_string()));
             Err(CommandError::Refused(error))
         }
     }

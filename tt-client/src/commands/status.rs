@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tt_proto::requests::{GetRoomState, RoomState};
 use tt_proto::room::StickState;
+use tt_proto::turn::TakeoverReason;
 use tt_proto::{AgentId, RoomId};
 
 use crate::Context;
@@ -12,7 +13,7 @@ use crate::connect::{HttpClient, Settings};
 use crate::error::CommandError;
 use crate::output::{Format, Output};
 use crate::session::{PathArg, Session};
-use crate::text::{layout::columns, names};
+use crate::text::{layout::columns, names, render};
 
 /// How long the daemon may take to answer. A prompt has a few milliseconds, and starting and ending a program takes two.
 const PROMPT_DEADLINE: Duration = Duration::from_millis(2);
@@ -34,6 +35,7 @@ pub(crate) struct Args {
 struct Status {
     status: StickStatus,
     turn_id: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<AgentId>,
     /// The member that the stick is reserved for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +43,16 @@ struct Status {
     /// How many members wait before the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     before_you: Option<usize>,
+    #[serde(skip_serializing_if = "is_zero")]
     unread: usize,
+    /// Why the stick may be taken over, if it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    takeover: Option<TakeoverReason>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -62,11 +73,11 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let (session, state) = Session::find_state(context, args.path)?;
     let me = session.client.welcome().identity.agent_id.clone();
     let status = Status::of(&state, &me);
-    Ok(session.output.answer(&status, |status, style| {
+    Ok(session.output.without_inbox().answer(&status, |status, style| {
         let turn = format!("turn {}", status.turn_id);
         let name = |agent: &AgentId| names::name(agent, &state.members);
         let now = match (&status.holder, &status.reserved_for) {
-            (Some(holder), _) => format!("{} holds {turn}", name(holder)),
+            (Some(_), _) => render::stick_line(&state, &me, style),
             (None, Some(agent)) if *agent == me => format!("{}: tt wait", style.bold("it is yours next")),
             (None, Some(agent)) => format!("{} has the stick next", name(agent)),
             (None, None) => String::new(),
@@ -78,11 +89,12 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
             (StickStatus::Waiting, Some(0)) if status.reserved_for.is_some() => format!("{now}, then you"),
             (StickStatus::Waiting, Some(0)) => format!("you are next{also}"),
             (StickStatus::Waiting, before) => format!("you wait, {} before you{also}", before.unwrap_or(0)),
-            (StickStatus::Idle, _) => "nobody holds the stick".into(),
+            (StickStatus::Idle, _) => render::stick_line(&state, &me, style),
             (StickStatus::Held | StickStatus::Reserved, _) => now,
             (StickStatus::Closed, _) => "the room is closed".into(),
         };
-        format!("{line}{unread}")
+        let takeover = status.takeover.map(|reason| format!(", {}", render::takeover_line(reason, style)));
+        format!("{line}{}{unread}", takeover.unwrap_or_default())
     })?)
 }
 
@@ -124,6 +136,7 @@ impl Status {
             reserved_for: room.reserved_for.clone(),
             before_you,
             unread: mine.map_or(0, |member| member.unread),
+            takeover: state.takeover.reason,
         }
     }
 

@@ -1,17 +1,19 @@
-//! `tt wait`: waits for the turn, messages, joins and leaves. `tt try`: takes the stick without waiting.
+//! `tt wait`: waits for the turn, a takeover or a message. `tt try`: takes the stick without waiting.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use tt_proto::delivery::Surface;
-use tt_proto::requests::{Wait, WaitForTurn};
+use tt_proto::requests::{RoomState, Wait, WaitForTurn};
+use tt_proto::room::{MemberStatus, StickState};
 use tt_proto::turn::{Reason, WaitStatus};
 
 use crate::Context;
 use crate::cli::duration;
 use crate::connect::DEADLINE;
-use crate::error::CommandError;
+use crate::error::{CommandError, EXIT_NOTHING, EXIT_REFUSED};
+use crate::output::Format;
 use crate::receive::Receipt;
 use crate::session::{PathArg, Session};
 use crate::text::{Style, names::Names, render};
@@ -20,7 +22,9 @@ use crate::text::{Style, names::Names, render};
 const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt wait --timeout 10m")]
+#[command(
+    after_help = "It exits with 0 when something came, 5 when the time ran out, and 3 when you were removed.\n\nExample:\n  tt wait --timeout 10m"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
@@ -36,11 +40,14 @@ pub(crate) struct Args {
     /// Wait for the turn only: leave messages in the inbox, and do not report joins and leaves
     #[arg(long)]
     no_events: bool,
+    /// Also end when a member joins or leaves
+    #[arg(long, conflicts_with = "no_events")]
+    joins: bool,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  tt try\n\nIt exits with 0 whether or not you got the stick: the answer tells, `your turn` or `not yet`,\nin JSON as `status` (`your_turn`, `not_yet`, …)."
+    after_help = "It exits with 0 when you have the stick and with 5 when you do not.\n\nExample:\n  tt try && make && tt release -m \"built\" -n \"deploy\""
 )]
 pub(crate) struct TryArgs {
     #[command(flatten)]
@@ -48,12 +55,15 @@ pub(crate) struct TryArgs {
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
-    let mut session = Session::find(context, args.path)?;
+    let (mut session, state) = Session::find_state(context, args.path.clone())?;
+    if !args.claim && !args.park {
+        report_free_stick(&session, &state);
+    }
     let give_up = args.timeout.map(|timeout| Instant::now() + timeout);
     loop {
         let left =
             give_up.map_or(MAX_WAIT_PER_CALL, |at| at.saturating_duration_since(Instant::now()).min(MAX_WAIT_PER_CALL));
-        let wait = wait(&mut session, left, args.park, args.claim, !args.no_events)?;
+        let wait = wait(&mut session, left, &args)?;
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
         let news = wait.events.as_ref().is_some_and(|events| !events.is_empty());
         if wait.status != WaitStatus::NotYet || news || timed_out {
@@ -61,36 +71,52 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
             show(&session, &wait, &names, if news { "events" } else { "timeout" })?;
             let mut receipt = Receipt::new(Surface::Wait);
             wait.events.iter().flatten().for_each(|event| receipt.mark_shown(event));
-            return Ok(receipt.confirm(&mut session.client)?);
+            receipt.confirm(&mut session.client)?;
+            return match wait.status {
+                WaitStatus::NotYet if !news => Err(CommandError::Status(EXIT_NOTHING)),
+                WaitStatus::Removed | WaitStatus::Closed => Err(CommandError::Status(EXIT_REFUSED)),
+                WaitStatus::NotYet | WaitStatus::YourTurn | WaitStatus::TakeoverAvailable => Ok(()),
+            };
         }
     }
 }
 
-pub(crate) fn run_try(context: &Context, args: TryArgs) -> Result<(), CommandError> {
-    let mut session = Session::find(context, args.path)?;
-    let wait = wait(&mut session, Duration::ZERO, false, true, false)?;
-    let names = session.names().unwrap_or_default();
-    show(&session, &wait, &names, "not_yet")
+/// Tells a caller that is alone with a free stick that no turn will come by itself.
+fn report_free_stick(session: &Session, state: &RoomState) {
+    let me = &session.client.welcome().identity.agent_id;
+    let alone = !state.members.iter().any(|member| member.agent_id != *me && member.status == MemberStatus::Active);
+    if !alone || state.room.state != StickState::Idle {
+        return;
+    }
+    let hint = "you are alone and the stick is free: tt try takes it; waiting for messages and members";
+    let _ = match session.output.format {
+        Format::Text => writeln!(std::io::stderr(), "{hint}"),
+        Format::Json => writeln!(std::io::stderr(), "{{\"hint\":\"{hint}\"}}"),
+    };
 }
 
-fn wait(
-    session: &mut Session,
-    max_wait: Duration,
-    park: bool,
-    claim: bool,
-    events: bool,
-) -> Result<Wait, CommandError> {
+pub(crate) fn run_try(context: &Context, args: TryArgs) -> Result<(), CommandError> {
+    let mut session = Session::find(context, args.path)?;
+    let try_once = |room_id| WaitForTurn { room_id, max_wait_ms: Some(0), claim: Some(true), ..Default::default() };
+    let wait = session.call(try_once)?;
+    let names = session.names().unwrap_or_default();
+    show(&session, &wait, &names, "not_yet")?;
+    if wait.status == WaitStatus::YourTurn { Ok(()) } else { Err(CommandError::Status(EXIT_NOTHING)) }
+}
+
+fn wait(session: &mut Session, max_wait: Duration, args: &Args) -> Result<Wait, CommandError> {
     let millis = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
     session.call_within(max_wait + DEADLINE, |room_id| WaitForTurn {
         room_id,
         max_wait_ms: Some(millis),
-        park: Some(park),
-        claim: Some(claim),
-        include_events: Some(events),
+        park: Some(args.park),
+        claim: Some(args.claim),
+        include_events: Some(!args.no_events),
+        joins: Some(args.joins),
     })
 }
 
-/// The wait, with the end of the caller's own max_wait spelled out.
+/// The wait, with a word of its own for what ended it when that was no turn.
 struct Answer<'a> {
     wait: &'a Wait,
     status: Option<&'static str>,
@@ -98,25 +124,19 @@ struct Answer<'a> {
 
 impl Serialize for Answer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.status {
-            Some(status) => {
-                let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry("status", status)?;
-                map.serialize_entry("turn_id", &self.wait.turn_id)?;
-                if let Some(events) = &self.wait.events {
-                    map.serialize_entry("events", events)?;
-                    map.serialize_entry("cursor_event_seq", &self.wait.cursor_event_seq)?;
-                }
-                map.end()
-            }
-            None => self.wait.serialize(serializer),
-        }
+        let Some(status) = self.status else { return self.wait.serialize(serializer) };
+        // The status is the first field. What follows is passed on as it is.
+        let json = serde_json::to_string(self.wait).map_err(serde::ser::Error::custom)?;
+        let json = json.replacen("\"not_yet\"", &format!("\"{status}\""), 1);
+        serde_json::value::RawValue::from_string(json).map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
 }
 
 fn show(session: &Session, wait: &Wait, names: &Names, nothing: &'static str) -> Result<(), CommandError> {
     let answer = Answer { status: (wait.status == WaitStatus::NotYet).then_some(nothing), wait };
-    Ok(session.output.answer(&answer, |_, style| text(wait, names, style))?)
+    // A wait that handed messages over says itself how many are left.
+    let output = if wait.events.is_some() { session.output.without_inbox() } else { session.output.clone() };
+    Ok(output.answer(&answer, |_, style| text(wait, names, style))?)
 }
 
 fn text(wait: &Wait, names: &Names, style: &Style) -> String {
@@ -126,7 +146,10 @@ fn text(wait: &Wait, names: &Names, style: &Style) -> String {
         None => "",
     }
     .replace('_', " ");
-    let news: String = wait.events.iter().flatten().map(|event| render::event(event, names, style)).collect();
+    let mut news: String = wait.events.iter().flatten().map(|event| render::event(event, names, style)).collect();
+    if wait.more > 0 {
+        news.push_str(&style.dim(&format!("{} more messages: tt wait or tt msg recv\n", wait.more)));
+    }
     let from = wait.from_agent_id.as_ref().map(|agent| names.get(agent)).unwrap_or_default();
     let turn = match wait.status {
         WaitStatus::YourTurn => {
@@ -144,9 +167,27 @@ fn text(wait: &Wait, names: &Names, style: &Style) -> String {
             format!("{} from {from} ({reason}): tt take --reason \"…\"\n", style.warn("may be taken over"))
         }
         WaitStatus::NotYet if !news.is_empty() => String::new(),
-        WaitStatus::NotYet => "not yet\n".into(),
+        WaitStatus::NotYet => not_yet(wait, names, style),
         WaitStatus::Closed => "the room is closed\n".into(),
         WaitStatus::Removed => "you are no longer a member; join again: tt join\n".into(),
     };
     format!("{news}{turn}")
+}
+
+/// Who has the stick, since when, and when it could be the caller's turn.
+fn not_yet(wait: &Wait, names: &Names, style: &Style) -> String {
+    let since =
+        wait.since.map(|since| format!(" for {}", render::span(render::now().since(since)))).unwrap_or_default();
+    let holder = match (&wait.holder, &wait.reserved_for) {
+        (Some(holder), _) => format!(": {} holds the stick, turn {}{since}", names.get(holder), wait.turn_id),
+        (None, Some(agent)) => format!(": {} has the stick next", names.get(agent)),
+        (None, None) => ": nobody holds the stick".to_owned(),
+    };
+    let place = match wait.place {
+        Some(1) => "; you are next".to_owned(),
+        Some(place) => format!("; {} before you", place - 1),
+        None => String::new(),
+    };
+    let hint = wait.hint.as_deref().map(|hint| style.dim(&format!("  {}\n", tt_proto::escape::escape_text(hint))));
+    format!("not yet{holder}{place}\n{}", hint.unwrap_or_default())
 }

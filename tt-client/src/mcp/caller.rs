@@ -27,7 +27,7 @@ impl Callers {
 
     /// A connection bound to the session this call belongs to.
     pub(super) async fn connect(&self, client_info: Option<String>, meta: &Value) -> Result<Client, Error> {
-        let mut settings = self.settings.clone();
+        let mut settings = Settings { context_path: Some(".".into()), ..self.settings.clone() };
         let recorded = |(harness, anchor): &(&Harness, Anchor)| recorded_session(harness, &self.settings.env, anchor);
         settings.signals.session_id = session_in_call(client_info.as_deref(), meta)
             .or_else(|| self.recorded.borrow().as_ref().and_then(recorded));

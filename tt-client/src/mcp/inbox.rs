@@ -8,14 +8,11 @@ use tt_proto::RoomId;
 use tt_proto::block::{self, Line};
 use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
+use tt_proto::message::{InboxRoom, MAX_BATCH, MAX_BATCH_BYTES};
 use tt_proto::requests::ListInbox;
 
 use crate::connect::Client;
 use crate::receive::{Receipt, TakeOptions};
-
-/// How many messages one answer carries, and how many bytes. The rest stays in the inbox.
-const MAX_MESSAGES: usize = 20;
-const MAX_BYTES: usize = 8 * 1024;
 
 /// The messages that one answer carries.
 #[derive(Debug)]
@@ -34,16 +31,27 @@ impl AnswerInbox {
 
     /// Takes the messages that wait for the caller in any room. A room that cannot be read is left out.
     pub(super) async fn collect(&mut self, client: &mut Client) {
-        let waiting = client.call(ListInbox {}).await;
-        for room in waiting.into_iter().flat_map(|waiting| waiting.rooms) {
+        let waiting: Vec<InboxRoom> = client.call(ListInbox {}).await.map(|waiting| waiting.rooms).unwrap_or_default();
+        // What interrupts comes first in every room, and so first of all rooms.
+        for room in waiting.iter().filter(|room| room.interrupts > 0 && waiting.len() > 1) {
+            let counted = self.more;
+            self.take_from(client, &room.room_id, room.interrupts).await;
+            // The rest is counted with the others.
+            self.more = counted;
+        }
+        for room in &waiting {
             self.collect_from(client, &room.room_id).await;
         }
     }
 
     /// Takes the messages that wait in this room.
     pub(super) async fn collect_from(&mut self, client: &mut Client, room_id: &RoomId) {
-        // In the order they were sent: once one did not fit, none after it does.
-        let limit = if self.more > 0 { 0 } else { MAX_MESSAGES - self.lines.len() };
+        self.take_from(client, room_id, MAX_BATCH).await;
+    }
+
+    async fn take_from(&mut self, client: &mut Client, room_id: &RoomId, limit: usize) {
+        // The most urgent come first: once one did not fit, none after it does.
+        let limit = if self.more > 0 { 0 } else { limit.min(MAX_BATCH - self.lines.len()) };
         let options = TakeOptions { limit: Some(limit), ..TakeOptions::default() };
         if let Ok(taken) = client.call(self.receipt.take_request(room_id.clone(), options)).await {
             taken.events.iter().for_each(|event| self.add(event));
@@ -58,8 +66,8 @@ impl AnswerInbox {
             return;
         }
         let Some(line) = block::message_line(event) else { return };
-        let fits = self.lines.is_empty() || self.bytes + line.json.len() <= MAX_BYTES;
-        if self.more > 0 || !fits || self.lines.len() == MAX_MESSAGES {
+        let fits = self.lines.is_empty() || self.bytes + line.json.len() <= MAX_BATCH_BYTES;
+        if self.more > 0 || !fits || self.lines.len() == MAX_BATCH {
             self.more += 1;
             self.receipt.mark_unshown(event);
             return;
@@ -135,9 +143,9 @@ mod tests {
     #[test]
     fn what_is_handed_out_twice_is_shown_once() {
         let mut inbox = AnswerInbox::new();
-        (1..=21).for_each(|n| inbox.add(&message(n, "taken by a wait")));
-        (1..=21).for_each(|n| inbox.add(&message(n, "taken again")));
-        assert_eq!((inbox.lines.len(), inbox.more), (MAX_MESSAGES, 1));
+        (1..=11).for_each(|n| inbox.add(&message(n, "taken by a wait")));
+        (1..=11).for_each(|n| inbox.add(&message(n, "taken again")));
+        assert_eq!((inbox.lines.len(), inbox.more), (MAX_BATCH, 1));
         let elsewhere = Event { room_id: "another".into(), ..message(1, "x") };
         inbox.add(&elsewhere);
         assert_eq!(inbox.more, 2, "the same number in another room is another message");
@@ -147,8 +155,8 @@ mod tests {
     fn one_answer_brings_a_bounded_number_in_order() {
         let mut many = AnswerInbox::new();
         (1..=50).for_each(|n| many.add(&message(n, "short")));
-        assert_eq!((many.lines.len(), many.more), (MAX_MESSAGES, 30));
-        assert!(many.text().contains("30 more"));
+        assert_eq!((many.lines.len(), many.more), (MAX_BATCH, 40));
+        assert!(many.text().contains("40 more"));
         let mut long = AnswerInbox::new();
         (1..=5).for_each(|n| long.add(&message(n, &"x".repeat(3000))));
         long.add(&message(6, "short, but after one that did not fit"));

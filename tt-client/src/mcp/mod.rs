@@ -1,6 +1,7 @@
 //! `tt mcp`: an MCP server on standard input and output, one process per harness, and a thin client of the daemon like
 //! every other command.
 
+mod assumed;
 mod caller;
 mod inbox;
 mod server;

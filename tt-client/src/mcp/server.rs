@@ -16,9 +16,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tt_proto::escape::{escape_json, escape_value};
 use tt_proto::event::{Event, EventType};
-use tt_proto::requests::{LeaveRoom, Method, WaitForTurn};
-use tt_proto::{Error, ErrorCode, VERSION};
+use tt_proto::requests::{JoinPath, LeaveRoom, Method, WaitForTurn};
+use tt_proto::{Error, ErrorCode, RoomId, VERSION};
 
+use super::assumed::{HeldTurns, hint_for_tools, name_room_here};
 use super::caller::Callers;
 use super::inbox::AnswerInbox;
 use super::tools::{ALL, Kind, ToolSpec};
@@ -53,6 +54,7 @@ pub(super) struct Server {
     callers: Callers,
     written: WrittenAnswers,
     unsettled: Unsettled,
+    held: HeldTurns,
     /// The harness has closed its end.
     closed: watch::Receiver<bool>,
     /// Held by everything that must be finished before the process ends.
@@ -66,7 +68,7 @@ impl Server {
         closed: watch::Receiver<bool>,
         unfinished: mpsc::Sender<()>,
     ) -> Self {
-        Self { callers, written, unsettled: Unsettled::default(), closed, unfinished }
+        Self { callers, written, unsettled: Unsettled::default(), held: HeldTurns::default(), closed, unfinished }
     }
 
     /// Makes the call and composes its answer.
@@ -113,7 +115,10 @@ impl Server {
             Error::new(ErrorCode::InvalidInput, format!("there is no tool called {:?}", request.name))
                 .hint(format!("the tools are {}", names.join(", ")))
         })?;
-        let mut arguments = tool.arguments(request.arguments.unwrap_or_default())?;
+        let mut arguments = tool.named_arguments(request.arguments.unwrap_or_default())?;
+        let joins_here = tool.name == JoinPath::NAME && tool.lacks("context_path", &arguments);
+        self.held.fill_in(client, tool, &mut arguments).await?;
+        let mut arguments = tool.arguments(arguments)?;
         if tool.name == LeaveRoom::NAME
             && let Some(room) = arguments.get("room_id").and_then(Value::as_str)
         {
@@ -124,7 +129,7 @@ impl Server {
             arguments.entry("include_events").or_insert(true.into());
         }
         let made = match tool.kind {
-            Kind::Wait => self.wait(client, tool, arguments, context, started).await,
+            Kind::Wait => self.wait(client, tool, arguments.clone(), context, started).await,
             Kind::Write => {
                 let caller = client.welcome().identity.agent_id.to_string();
                 let what = [caller, tool.name.to_owned(), Value::from(arguments.clone()).to_string()];
@@ -143,6 +148,14 @@ impl Server {
         let mut answer = made?;
         if tool.name == WaitForTurn::NAME {
             move_messages(&mut answer, inbox);
+        }
+        self.held.learn(client, tool, &arguments, &answer);
+        name_room_here(client, &mut answer);
+        if joins_here {
+            answer["room_id"] = RoomId::HERE.into();
+        }
+        if let Some(Value::String(hint)) = answer.get_mut("hint") {
+            *hint = hint_for_tools(hint);
         }
         Ok(answer)
     }
@@ -299,7 +312,8 @@ fn compose(outcome: Result<Value, Error>, inbox: &AnswerInbox) -> CallToolResult
         Ok(answer) => answer,
         Err(e) => {
             let again = e.code == ErrorCode::DaemonUnreachable && !e.hint.contains("again");
-            let hint = if again { format!("call the tool again; {}", e.hint) } else { e.hint.clone() };
+            let hint = hint_for_tools(&e.hint);
+            let hint = if again { format!("call the tool again; {hint}") } else { hint };
             serde_json::to_value(e.hint(hint)).unwrap_or_default()
         }
     };

@@ -14,6 +14,10 @@ use tt_proto::requests::{
 };
 use tt_proto::{Error, ErrorCode};
 
+/// The parameters that a session need not repeat: the room is that of its directory, and the turn the one it was last told
+/// that it holds.
+pub(super) const ASSUMED: [&str; 4] = ["room_id", "lease_id", "expected_turn_id", "context_path"];
+
 /// What a tool does to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -73,15 +77,15 @@ macro_rules! tools {
 }
 
 tools! {
-    Write JoinPath(context_path = "any path in the workspace", force_new, display_name)
-        "Become a member of a workspace's room. Call once before working in a repository that other agents or people share; \
-         gives the room_id that the other tools take."
+    Write JoinPath(context_path = "any path in it; default: your directory", force_new, display_name)
+        "Become a member of a workspace's room. Call once before working in a repository that other agents or people share. \
+         In all tools room_id may be left out: the room of your directory."
         => { "room_id": { "type": "string" }, "agent_id": { "type": "string" }, "members": { "type": "array" } };
     Read ListRooms(context_path, after_path = "the last canonical_path, where the answer has more", limit)
         "All rooms, or the one a path belongs to. Use to see whether a workspace is shared before joining.";
     Read GetRoomState(room_id)
         "Who holds the stick, who waits, the handoffs, whether a takeover is possible. Use to look without waiting.";
-    Wait WaitForTurn(room_id, max_wait_ms = "at most and by default 48000; 0 tries once", park = "stay listed, take no turn", claim = "take an idle room even when alone", include_events = "end early for messages, joins and leaves (default true)")
+    Wait WaitForTurn(room_id, max_wait_ms = "at most and by default 48000; 0 tries once", park = "stay listed, take no turn", claim = "take an idle room even when alone", include_events = "bring messages, and end for them (default true)", joins = "end for joins and leaves too")
         "Get the stick before you change files. status your_turn brings turn_id, lease_id and the previous holder's handoff; \
          not_yet: call again; takeover_available: ask or decide, then takeover_stick."
         => {
@@ -91,7 +95,7 @@ tools! {
     Repeatable Heartbeat(room_id, lease_id, expected_turn_id)
         "Keep your turn during long work without other calls, every few minutes.";
     Write ReleaseStick(room_id, lease_id, expected_turn_id, handoff = "status, next_action; also artifacts [{path, lines: [from, to], role: examine|review|edit|context|output, note}], open_questions [], do_not []")
-        "End your turn as soon as you stop changing files. The handoff tells the next holder the state of the work.";
+        "End your turn as soon as you stop changing files. lease_id and expected_turn_id: only if it is not your last turn. The handoff tells the next holder the state of the work.";
     Write PassStick(room_id, lease_id, expected_turn_id, to_agent_id, handoff)
         "End your turn in favour of one member. Use when that one must be next; otherwise release_stick.";
     Write TakeoverStick(room_id, expected_turn_id, reason, operator_override = "only when a person told you to")
@@ -101,8 +105,8 @@ tools! {
         "Send a message to a member, or to all, at any time. Everyone can read it and it grants nothing.";
     Wait WaitForEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id = "self, any or an agent id", max_wait_ms)
         "Watch the room without waiting for a turn. For your own turn or messages use wait_for_turn.";
-    Read GetRoomEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id)
-        "Read the log: what happened before you came, or before a takeover.";
+    Read GetRoomEvents(room_id, after_event_seq, before_event_seq, limit, event_type, from_agent_id, target_agent_id, since, grep = "words in it")
+        "Read the log, by default the newest 50: what happened before you came, or before a takeover.";
     Write AddNote(room_id, body, turn_id)
         "Leave a remark that stays until resolved and disturbs nobody, such as a bug seen while it is not your turn.";
     Read ListNotes(room_id, after_note_id, include_resolved, limit)
@@ -141,7 +145,8 @@ impl ToolSpec {
     }
 
     fn required(&self) -> Vec<&'static str> {
-        self.offered().filter(|(_, field)| field.required).map(|(_, field)| field.name).collect()
+        let required = self.offered().filter(|(_, field)| field.required && !ASSUMED.contains(&field.name));
+        required.map(|(_, field)| field.name).collect()
     }
 
     fn schema(&self) -> JsonObject {
@@ -179,33 +184,43 @@ impl ToolSpec {
         tool
     }
 
-    /// Checks the arguments of a call and returns them as the daemon expects them.
-    pub(crate) fn arguments(&self, sent: JsonObject) -> Result<Map<String, Value>, Error> {
-        let bad = |what: String| {
-            let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name).collect();
-            let required = self.required();
-            let required = if required.is_empty() { Value::Null } else { required.into() };
-            Error::new(ErrorCode::InvalidInput, format!("{}: {what}", self.name)).hint(format!(
-                "{} takes {}; required: {required}",
-                self.name,
-                names.join(", ")
-            ))
-        };
-        // A model that writes null means that it leaves the argument out.
+    /// Whether a parameter must be filled in: the tool takes it, and the call left it out.
+    pub(super) fn lacks(&self, name: &str, arguments: &Map<String, Value>) -> bool {
+        self.offered().any(|(_, field)| field.required && field.name == name) && !arguments.contains_key(name)
+    }
+
+    fn bad(&self, what: &str) -> Error {
+        let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name).collect();
+        let required = self.required();
+        let required = if required.is_empty() { Value::Null } else { required.into() };
+        Error::new(ErrorCode::InvalidInput, format!("{}: {what}", self.name)).hint(format!(
+            "{} takes {}; required: {required}",
+            self.name,
+            names.join(", ")
+        ))
+    }
+
+    /// Checks the names in a call. A model that writes null means that it leaves the argument out.
+    pub(crate) fn named_arguments(&self, sent: JsonObject) -> Result<Map<String, Value>, Error> {
         let sent: Map<String, Value> = sent.into_iter().filter(|(_, value)| !value.is_null()).collect();
         for (name, value) in &sent {
             let (_, field) = self
                 .offered()
                 .find(|(parameter, _)| parameter.name == name)
-                .ok_or_else(|| bad(format!("unknown field `{name}`")))?;
+                .ok_or_else(|| self.bad(&format!("unknown field `{name}`")))?;
             if field.json_type == JsonType::Handoff && !value.is_object() {
-                return Err(bad(format!("invalid type: {name} is not an object")));
+                return Err(self.bad(&format!("invalid type: {name} is not an object")));
             }
         }
-        match (self.check)(Value::Object(sent)) {
+        Ok(sent)
+    }
+
+    /// Checks the arguments of a call, with what was left out filled in, and returns them as the daemon expects them.
+    pub(crate) fn arguments(&self, filled: Map<String, Value>) -> Result<Map<String, Value>, Error> {
+        match (self.check)(Value::Object(filled)) {
             Ok(Value::Object(arguments)) => Ok(arguments),
-            Ok(_) => Err(bad("the arguments are not an object".into())),
-            Err(e) => Err(bad(e.to_string())),
+            Ok(_) => Err(self.bad("the arguments are not an object")),
+            Err(e) => Err(self.bad(&e.to_string())),
         }
     }
 }
@@ -228,7 +243,7 @@ mod tests {
     #[test]
     fn what_a_tool_does_not_take_is_refused_by_name() {
         let tool = ToolSpec::named("heartbeat").unwrap();
-        let check = |sent: Value| tool.arguments(sent.as_object().unwrap().clone());
+        let check = |sent: Value| tool.arguments(tool.named_arguments(sent.as_object().unwrap().clone())?);
         let good = json!({"room_id": "r", "lease_id": "l", "expected_turn_id": 1});
         assert_eq!(Value::Object(check(good.clone()).unwrap()), good);
         for (field, value) in [("lease", json!("l")), ("expected_turn_id", json!("1")), ("room_id", json!(null))] {
@@ -250,9 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn the_room_and_the_turn_may_be_left_out_everywhere() {
+        for tool in ALL {
+            assert!(tool.required().iter().all(|name| !ASSUMED.contains(name)), "{}", tool.name);
+        }
+        let tool = ToolSpec::named("heartbeat").unwrap();
+        let sent = json!({"room_id": "r"}).as_object().unwrap().clone();
+        assert!(tool.lacks("lease_id", &sent) && !tool.lacks("room_id", &sent) && !tool.lacks("context_path", &sent));
+    }
+
+    #[test]
     fn absent_and_null_are_the_same() {
         let tool = ToolSpec::named("list_rooms").unwrap();
         let sent: JsonObject = serde_json::from_str(r#"{"context_path":null}"#).unwrap();
-        assert!(tool.arguments(sent).unwrap().is_empty());
+        assert!(tool.named_arguments(sent).unwrap().is_empty());
     }
 }

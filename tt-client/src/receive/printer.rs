@@ -75,7 +75,7 @@ impl InboxPrinter {
     }
 
     async fn show(&mut self, taken: Taken) -> Result<WriteResult, CommandError> {
-        let output = self.session.output;
+        let output = self.session.output.clone();
         let names = if taken.events.is_empty() { Names::default() } else { self.session.names().await? };
         let skipped = Some(taken.skipped_seqs).filter(|seqs| !seqs.is_empty()).map(Item::Skipped);
         // One that was shown before, and could not be confirmed then, is only confirmed now.

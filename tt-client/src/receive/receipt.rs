@@ -54,6 +54,7 @@ impl Receipt {
             surface: self.surface.as_str().to_owned(),
             from_agent_id: self.from.clone(),
             limit: options.limit,
+            max_bytes: None,
             max_replay: options.max_replay,
             max_wait_ms: Some(u64::try_from(options.wait.as_millis()).unwrap_or(u64::MAX)),
             after_event_seq: options.after,

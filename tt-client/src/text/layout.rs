@@ -27,6 +27,7 @@ pub(crate) fn wrapped(text: &str, width: usize, hang: usize) -> String {
     let mut page = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let line = &*without_tabs(line);
         let fragments = fragments(line, width, width - hang);
         let lines = wrap_first_fit(&fragments, &[as_width(width), as_width(width - hang)]);
         for (number, line) in lines.iter().enumerate() {
@@ -44,6 +45,24 @@ pub(crate) fn wrapped(text: &str, width: usize, hang: usize) -> String {
         page.push_str(end);
     }
     page
+}
+
+/// How far apart the stops are that a tab goes to.
+const TAB_STOP: usize = 8;
+
+/// A line with spaces in the place of tabs, so that its width is known.
+fn without_tabs(line: &str) -> std::borrow::Cow<'_, str> {
+    if !line.contains('\t') {
+        return line.into();
+    }
+    let mut plain = String::with_capacity(line.len() + TAB_STOP);
+    for (number, part) in line.split('\t').enumerate() {
+        if number > 0 {
+            plain.push_str(&" ".repeat(TAB_STOP - columns(&plain) % TAB_STOP));
+        }
+        plain.push_str(part);
+    }
+    plain.into()
 }
 
 /// The number of spaces at the beginning of a line.
@@ -172,6 +191,13 @@ mod tests {
             "e\u{301}e\u{301}\ne\u{301}",
             "a mark stays with its letter"
         );
+    }
+
+    #[test]
+    fn a_tab_takes_the_room_that_a_terminal_gives_it() {
+        assert_eq!(wrapped("a\tb\tc", 80, 0), "a       b       c");
+        assert_eq!(wrapped("1234567\tx", 80, 0), "1234567 x");
+        assert_eq!(wrapped("a\tbcd", 10, 2), "a\n  bcd", "and counts where lines break");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use tt_proto::event::{Event, EventType, MemberRenamed};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::requests::RoomState;
-use tt_proto::room::{DerivedState, Liveness, Member, MemberStatus, Room, RoomSize, StickState};
+use tt_proto::room::{Activity, DerivedState, Member, MemberStatus, Room, RoomSize, StickState};
+use tt_proto::turn::TakeoverReason;
 use tt_proto::{AgentId, WallTime};
 
 use super::Style;
@@ -49,25 +50,9 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
         if agent == me { format!("{} (you)", name(agent, members)) } else { name(agent, members) }
     };
     let mut text = style.row("", &style.bold(&escape_text(&room.canonical_path)));
-    let turn = match (room.turn_id, state.turn_started_at) {
-        (turn, Some(since)) => format!("turn {turn}, taken {}", ago(since, now)),
-        (turn, None) => format!("turn {turn}"),
-    };
-    let line = match (room.state, &room.owner, &room.reserved_for) {
-        (StickState::Owned, Some(owner), _) => format!("{} holds the stick: {turn}", style.bold(&who(owner))),
-        (StickState::Reserved, _, Some(agent)) => {
-            format!("{} has the stick next, after {turn}", style.bold(&who(agent)))
-        }
-        (StickState::Closed, ..) => "the room is closed".into(),
-        _ if room.turn_id == 0 => "nobody holds the stick: no turn yet".into(),
-        _ => format!("nobody holds the stick: turn {} is over", room.turn_id),
-    };
-    text.push_str(&style.row("  ", &line));
+    text.push_str(&style.row("  ", &stick_line(state, me, style)));
     match (state.takeover.reason, room.lease_expires_at, room.claim_expires_at) {
-        (Some(reason), ..) => {
-            let why = format!("may be taken over ({})", reason.as_str().replace('_', " "));
-            text.push_str(&style.row("  ", &format!("{}: tt take --reason \"…\"", style.warn(&why))));
-        }
+        (Some(reason), ..) => text.push_str(&style.row("  ", &takeover_line(reason, style))),
         (None, Some(end), _) if end > now => {
             let left = format!("may be taken over after {} without a sign of life", span(end.since(now)));
             text.push_str(&style.row("  ", &style.dim(&left)));
@@ -77,6 +62,11 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
             text.push_str(&style.row("  ", &style.dim(&left)));
         }
         _ => {}
+    }
+    match state.open_notes {
+        0 => {}
+        1 => text.push_str(&style.row("  ", &style.dim("1 open note: tt notes list"))),
+        notes => text.push_str(&style.row("  ", &style.dim(&format!("{notes} open notes: tt notes list")))),
     }
     if room.derived_state == Some(DerivedState::Dormant) {
         text.push_str(&style.row("  ", &style.dim("nobody is here; resume with tt join")));
@@ -96,10 +86,40 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     text
 }
 
+/// Who has the stick, since when, and what that member is doing: one line, the same wherever it is shown.
+pub(crate) fn stick_line(state: &RoomState, me: &AgentId, style: &Style) -> String {
+    let (room, members) = (&state.room, &state.members);
+    let who = |agent: &AgentId| {
+        let you = if agent == me { " (you)" } else { "" };
+        style.bold(&format!("{}{you}", name(agent, members)))
+    };
+    match (room.state, &room.owner, &room.reserved_for) {
+        (StickState::Owned, Some(owner), _) => {
+            let since = state.turn_started_at.map(|since| format!(" for {}", span(now().since(since))));
+            let holder = members.iter().find(|member| member.agent_id == *owner);
+            let doing = holder.map(|holder| format!(", {}", holder.activity.as_str())).unwrap_or_default();
+            format!("{} holds the stick: turn {}{}{doing}", who(owner), room.turn_id, since.unwrap_or_default())
+        }
+        (StickState::Reserved, _, Some(agent)) => {
+            format!("{} has the stick next, after turn {}", who(agent), room.turn_id)
+        }
+        (StickState::Closed, ..) => "the room is closed".into(),
+        _ if room.turn_id == 0 => "nobody holds the stick: no turn yet".into(),
+        _ => format!("nobody holds the stick: turn {} is over", room.turn_id),
+    }
+}
+
+/// Why the stick may be taken over, and how.
+pub(crate) fn takeover_line(reason: TakeoverReason, style: &Style) -> String {
+    let why = format!("may be taken over ({})", reason.as_str().replace('_', " "));
+    format!("{}: tt take --reason \"…\"", style.warn(&why))
+}
+
 /// The members in the order in which the stick will go: the holder, the waiters, the other active members, and those who are
 /// gone.
 fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, style: &Style, all: bool) -> String {
     let (room, now) = (&state.room, now());
+    let seen = |member: &Member| member.last_seen_at.unwrap_or(now);
     let place = |member: &Member| state.queue.iter().position(|agent| *agent == member.agent_id);
     let rank = |member: &Member| match (member.status, place(member)) {
         _ if room.owner.as_ref() == Some(&member.agent_id) => (0, 0, 0),
@@ -107,10 +127,10 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
         (MemberStatus::Active, Some(place)) => (2, place, 0),
         (MemberStatus::Active, None) => (3, 0, 0),
         // The member seen last comes first.
-        _ => (4, 0, -member.last_seen_at.as_millis()),
+        _ => (4, 0, -seen(member).as_millis()),
     };
     let mut members: Vec<&Member> = state.members.iter().collect();
-    members.sort_by_key(|member| (rank(member), member.ordinal));
+    members.sort_by_key(|member| rank(member));
     let mut gone = 0;
     let shown: Vec<&Member> = members
         .into_iter()
@@ -150,16 +170,16 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
 
 /// What a member is doing, or when it was last seen.
 fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now: WallTime) -> String {
-    let seen = format!("seen {}", ago(member.last_seen_at, now));
-    match (member.status, member.liveness, place) {
-        (MemberStatus::Active, Liveness::Gone, _) => style.warn(&format!("gone, {seen}")),
-        (MemberStatus::Active, ..) if room.owner.as_ref() == Some(&member.agent_id) => "holds the stick".into(),
-        (MemberStatus::Active, ..) if room.reserved_for.as_ref() == Some(&member.agent_id) => "has it next".into(),
-        (MemberStatus::Active, _, Some(0)) => "waiting, next".into(),
-        (MemberStatus::Active, _, Some(before)) => format!("waiting, {before} before it"),
-        (MemberStatus::Active, ..) if member.waiting => "waiting, not for the stick".into(),
-        (MemberStatus::Active, ..) => style.dim(&seen),
-        (status, ..) => style.dim(&format!("{}, {seen}", status.as_str())),
+    let seen = member.last_seen_at.map(|at| format!(", seen {}", ago(at, now))).unwrap_or_default();
+    let word = member.activity.as_str();
+    match (member.activity, place) {
+        (Activity::Gone, _) if member.status == MemberStatus::Active => style.warn(&format!("{word}{seen}")),
+        _ if room.owner.as_ref() == Some(&member.agent_id) => format!("{word}, holds the stick"),
+        _ if room.reserved_for.as_ref() == Some(&member.agent_id) => format!("{word}, has it next"),
+        (Activity::Waiting, Some(0)) => "waiting, next".into(),
+        (Activity::Waiting, Some(before)) => format!("waiting, {before} before it"),
+        (Activity::Waiting, None) => "waiting, not for the stick".into(),
+        _ => style.dim(&format!("{word}{seen}")),
     }
 }
 
@@ -191,9 +211,6 @@ pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String
     text
 }
 
-/// The indentation of an event's text, which is the width of its number and time.
-const EVENT_INDENT: usize = 16;
-
 /// One event as a sentence, with its handoff or message below it.
 pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
     let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| names.get(a));
@@ -223,9 +240,10 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
         EventType::ReservationExpired => format!("{to} did not take the stick in time"),
         EventType::Unknown => format!("{from} did something that this version of tt does not know"),
     };
-    let mut text = style.row(&event_prefix(event, style), &what);
+    let prefix = event_prefix(event);
+    let mut text = style.row(&style.dim(&prefix), &what);
     if let Some(handoff) = &event.handoff {
-        text.push_str(&self::handoff(handoff, &" ".repeat(EVENT_INDENT), style));
+        text.push_str(&self::handoff(handoff, &" ".repeat(columns(&prefix)), style));
     }
     text
 }
@@ -239,16 +257,32 @@ fn message(event: &Event, names: &Names, style: &Style) -> String {
     let (body, hint) = sent.map_or((String::new(), DeliveryHint::Normal), |sent| (sent.body, sent.delivery_hint));
     let loud = if hint == DeliveryHint::Normal { String::new() } else { style.warn(&format!(" [{}]", hint.as_str())) };
     let head = format!("{} {} {to}{loud}", style.bold(&from), style.dim("to"));
-    let mut text = style.row(&event_prefix(event, style), &head);
+    let prefix = event_prefix(event);
+    let mut text = style.row(&style.dim(&prefix), &head);
     for line in body.split('\n') {
-        text.push_str(&style.row(&" ".repeat(EVENT_INDENT), &escape_text(line)));
+        text.push_str(&style.row(&" ".repeat(columns(&prefix)), &escape_text(line)));
     }
     text
 }
 
-/// What precedes an event on its line: its number and how long ago it was.
-fn event_prefix(event: &Event, style: &Style) -> String {
-    style.dim(&format!("{:>5} {:>9} ", event.event_seq, ago(event.created_at, now())))
+/// What precedes an event on its line: its number and when it was.
+fn event_prefix(event: &Event) -> String {
+    format!("{:>5} {} ", event.event_seq, clock(event.created_at, now()))
+}
+
+/// The time of day on this machine, with the date if that is not today's.
+pub(crate) fn clock(at: WallTime, now: WallTime) -> String {
+    let zoned = |at: WallTime| {
+        let at = jiff::Timestamp::from_millisecond(at.as_millis()).unwrap_or(jiff::Timestamp::MIN);
+        at.to_zoned(jiff::tz::TimeZone::system())
+    };
+    let (at, now) = (zoned(at), zoned(now));
+    let date = match (at.date() == now.date(), at.year() == now.year()) {
+        (true, _) => String::new(),
+        (false, true) => format!("{:02}-{:02} ", at.month(), at.day()),
+        (false, false) => format!("{:04}-{:02}-{:02} ", at.year(), at.month(), at.day()),
+    };
+    format!("{date}{:02}:{:02}", at.hour(), at.minute())
 }
 
 /// What is stored of a room, in words.
@@ -266,6 +300,15 @@ pub(crate) fn size(room: &RoomSize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_has_its_date_when_that_is_not_today() {
+        let at = |text: &str| WallTime::parse(text).unwrap();
+        let now = at("2026-11-16T12:00:00Z");
+        assert_eq!(clock(now, now).len(), 5);
+        assert!(clock(at("2026-11-10T12:00:00Z"), now).starts_with("11-10 "));
+        assert!(clock(at("2025-11-10T12:00:00Z"), now).starts_with("2025-11-10 "));
+    }
 
     #[test]
     fn spans_are_short() {

@@ -129,7 +129,7 @@ pub enum Command {
         from: Option<AgentId>,
         /// With more than this waiting, the older ones are skipped.
         max_replay: Option<usize>,
-        /// The newer ones past this stay.
+        /// The others past this stay: the most urgent are taken first, and of those the oldest.
         limit: usize,
         access: TakeAccess,
     },
@@ -209,6 +209,7 @@ pub struct OpenDelivery {
     pub event_seq: i64,
     pub recipient: AgentId,
     pub expires_at: Option<DeadlineTime>,
+    pub delivery_hint: DeliveryHint,
     /// The connection that has taken it and not yet confirmed it. Not stored.
     pub held_by: Option<ConnectionId>,
 }

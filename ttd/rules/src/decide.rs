@@ -186,8 +186,12 @@ fn apply(
         Command::SendMessage { to, body, delivery_hint, from_person, expires_at } => {
             let recipients = delivery::send(room, me, to, body, *delivery_hint, *from_person)?;
             let event = room.events.len() - 1;
-            let open =
-                |recipient: &AgentId| NewDelivery { event, recipient: recipient.clone(), expires_at: *expires_at };
+            let open = |recipient: &AgentId| NewDelivery {
+                event,
+                recipient: recipient.clone(),
+                expires_at: *expires_at,
+                delivery_hint: *delivery_hint,
+            };
             Applied { opened: recipients.iter().map(open).collect(), ..Applied::reply(Reply::Sent { recipients }) }
         }
         Command::TakeMessages { max_replay, limit, access, .. } => {
@@ -323,8 +327,13 @@ mod tests {
     use crate::testing::{caller, id, now, room};
 
     fn take(room: &Room, open: &[i64], access: TakeAccess) -> Result<Vec<i64>, ErrorCode> {
-        let delivery =
-            |seq: &i64| OpenDelivery { event_seq: *seq, recipient: id("a"), expires_at: None, held_by: None };
+        let delivery = |seq: &i64| OpenDelivery {
+            event_seq: *seq,
+            recipient: id("a"),
+            expires_at: None,
+            delivery_hint: Default::default(),
+            held_by: None,
+        };
         let rows = Rows { deliveries: open.iter().map(delivery).collect(), ..Rows::default() };
         let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
         let decision = decide(room, &rows, &Request::new(Some(caller("a", 1)), command), now(0)).map_err(|e| e.code)?;
@@ -429,6 +438,7 @@ mod tests {
             event_seq: 7,
             recipient: id("a"),
             expires_at: None,
+            delivery_hint: Default::default(),
             held_by: Some(crate::command::ConnectionId(2)),
         };
         let rows = Rows { deliveries: vec![open], ..Rows::default() };

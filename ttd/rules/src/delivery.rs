@@ -31,6 +31,7 @@ pub struct NewDelivery {
     pub event: usize,
     pub recipient: AgentId,
     pub expires_at: Option<DeadlineTime>,
+    pub delivery_hint: DeliveryHint,
 }
 
 /// A new state of a delivery that was open.
@@ -95,8 +96,8 @@ pub(crate) fn send(
 }
 
 fn check_body(body: &str) -> Result<(), Error> {
-    if body.is_empty() {
-        return Err(Error::new(ErrorCode::InvalidBody, "the message is empty"));
+    if body.trim().is_empty() {
+        return Err(Error::new(ErrorCode::InvalidBody, "the message is blank"));
     }
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(Error::new(
@@ -109,10 +110,10 @@ fn check_body(body: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the open deliveries that no connection holds, oldest first. With more than `max_replay` of them the older ones are
-/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay. With more to skip than
-/// one confirmation can list, nothing is shown yet: the next take goes on. Without a connection
-/// that holds them, it is all that are open.
+/// Takes the open deliveries that no connection holds: the most urgent first, and of those the oldest. With more than
+/// `max_replay` of them the older ones are skipped (and held too, so that they can be confirmed as skipped), but never one
+/// that interrupts; past `limit` the others stay. With more to skip than one confirmation can list, nothing is shown yet: the
+/// next take goes on. Without a connection that holds them, it is all that are open.
 pub(crate) fn take(
     open: &[OpenDelivery],
     holds: Option<ConnectionId>,
@@ -120,19 +121,26 @@ pub(crate) fn take(
     max_replay: Option<usize>,
     limit: usize,
 ) -> Taken {
-    let free: Vec<i64> = open.iter().filter(|d| d.held_by.is_none() || holds.is_none()).map(|d| d.event_seq).collect();
-    let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
+    let free: Vec<&OpenDelivery> = open.iter().filter(|d| d.held_by.is_none() || holds.is_none()).collect();
+    let mut skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
     let limit = if skip > MAX_LISTED { 0 } else { limit.min(MAX_TAKE) };
-    let (old, new) = free.split_at(skip.min(MAX_LISTED));
-    let mine = &new[..new.len().min(limit)];
-    let held = || [old, mine].concat();
-    let hold = |connection| Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held() };
-    Taken {
-        skipped: old.to_vec(),
-        event_seqs: mine.to_vec(),
-        more: (new.len() - mine.len()).min(MAX_COUNTED),
-        effect: holds.filter(|_| !old.is_empty() || !mine.is_empty()).map(hold),
+    skip = skip.min(MAX_LISTED);
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for delivery in free {
+        if skip > 0 && delivery.delivery_hint != DeliveryHint::Interrupt {
+            skip -= 1;
+            old.push(delivery.event_seq);
+        } else {
+            new.push(delivery);
+        }
     }
+    // Stable: among equals the oldest stays first.
+    new.sort_by_key(|delivery| std::cmp::Reverse(delivery.delivery_hint));
+    let mine: Vec<i64> = new.iter().take(limit).map(|delivery| delivery.event_seq).collect();
+    let held = || [old.as_slice(), mine.as_slice()].concat();
+    let hold = |connection| Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held() };
+    let effect = holds.filter(|_| !old.is_empty() || !mine.is_empty()).map(hold);
+    Taken { more: (new.len() - mine.len()).min(MAX_COUNTED), skipped: old, event_seqs: mine, effect }
 }
 
 /// Refuses a list of messages of which another connection holds one: nobody confirms or returns for another. `open` are those
@@ -237,8 +245,12 @@ mod tests {
     #[test]
     fn bodies_are_counted_in_bytes_and_never_trimmed() {
         let mut room = room(&["a", "b"]);
-        assert_eq!(send_to(&mut room, None, ""), Err(ErrorCode::InvalidBody));
-        assert!(send_to(&mut room, None, " \n ").is_ok(), "what is not empty is sent as it is");
+        for blank in ["", " \n\t "] {
+            assert_eq!(send_to(&mut room, None, blank), Err(ErrorCode::InvalidBody), "{blank:?}");
+        }
+        send_to(&mut room, None, " hi \n").unwrap();
+        let payload = room.events.last().unwrap().payload.clone().unwrap();
+        assert!(payload.as_str().contains(r#"" hi \n""#), "what is not blank is sent as it is: {payload:?}");
         assert!(send_to(&mut room, None, &"ü".repeat(2048)).is_ok());
         assert_eq!(send_to(&mut room, None, &format!("{}x", "ü".repeat(2048))), Err(ErrorCode::MessageTooLarge));
         let body = "NUL \0, escape \x1b[2J, right-to-left \u{202e}";
@@ -255,6 +267,7 @@ mod tests {
             event_seq: *event_seq,
             recipient: id("a"),
             expires_at: None,
+            delivery_hint: DeliveryHint::Normal,
             held_by: *held_by,
         };
         held.iter().map(delivery).collect()
@@ -288,6 +301,30 @@ mod tests {
         assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (MAX_LISTED, 0, 100));
         let taken = take(&open(&many[MAX_LISTED..]), Some(ME), &id("a"), Some(50), 10);
         assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (50, 10, 40), "the next one goes on");
+    }
+
+    #[test]
+    fn urgent_messages_are_taken_first_and_an_interrupt_is_never_skipped() {
+        use DeliveryHint::{Important, Interrupt, Normal};
+        let hints = [Normal, Interrupt, Normal, Important, Normal, Interrupt];
+        let open: Vec<OpenDelivery> = (1..)
+            .zip(hints)
+            .map(|(event_seq, delivery_hint)| OpenDelivery {
+                event_seq,
+                recipient: id("a"),
+                expires_at: None,
+                delivery_hint,
+                held_by: None,
+            })
+            .collect();
+        let take = |max_replay, limit| take(&open, Some(ME), &id("a"), max_replay, limit);
+        let all = take(None, 10);
+        assert_eq!((all.event_seqs.as_slice(), all.more), (&[2, 6, 4, 1, 3, 5][..], 0));
+        let three = take(None, 3);
+        assert_eq!((three.event_seqs.as_slice(), three.more), (&[2, 6, 4][..], 3));
+        let newest = take(Some(2), 10);
+        assert_eq!(newest.event_seqs, [2, 6], "however old the first of them is");
+        assert_eq!(newest.skipped, [1, 3, 4, 5], "an interrupt in that range is not among them");
     }
 
     #[test]

@@ -67,7 +67,8 @@ pub(crate) struct Takeover {
     pub(crate) reason: TakeoverReason,
 }
 
-/// Takes the stick over: a new turn, the old one revoked, and no handoff, for there was nobody to write one.
+/// Takes the stick over: a new turn, the old one revoked. A handoff that nobody had picked up comes with it; the one that
+/// the last holder worked from does not, for it is out of date.
 pub(crate) fn take(
     room: &mut Room,
     caller: &AgentId,
@@ -107,8 +108,7 @@ pub(crate) fn take(
         }
     };
     let revoked = room.owner.clone().or_else(|| room.reserved_for.clone());
-    room.pending_handoff = None;
-    room.current_handoff = None;
+    room.current_handoff = room.pending_handoff.take();
     begin_turn(room, caller, moment);
     let mut event = EventDraft::new(EventType::Takeover, room.turn_id, caller);
     event.to = revoked.clone();
@@ -253,14 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn a_takeover_revokes_the_old_lease_and_carries_no_handoff() {
+    fn a_takeover_revokes_the_old_lease_and_brings_the_handoff_nobody_picked_up() {
         let mut room = reserved(&["a", "b", "c"]);
         take(&mut room, &id("c"), 1, "b sleeps", false, &moment(20 * MINUTE)).unwrap();
-        assert_eq!((room.pending_handoff.as_ref(), room.current_handoff.as_ref()), (None, None));
+        let handoff = room.current_handoff.as_ref().map(|held| (held.from.clone(), held.handoff.as_str().to_owned()));
+        assert_eq!(handoff, Some((id("a"), r#"{"status":"s","next_action":"n"}"#.into())));
+        assert_eq!(room.pending_handoff, None, "it is picked up now");
         assert_eq!(room.reserved_for, None);
         assert_eq!(turn::wait_end(&room, &id("b"), at(20 * MINUTE)), None, "too late for b");
         assert_eq!(take_at(&room, "a", 20 * MINUTE), Err(ErrorCode::TakeoverNotAvailable));
         let blank = take(&mut room, &id("a"), 2, " ", false, &moment(1)).unwrap_err();
         assert_eq!(blank.code, ErrorCode::InvalidInput);
+        take(&mut room, &id("a"), 2, "c is stuck", true, &moment(20 * MINUTE)).unwrap();
+        assert_eq!(room.current_handoff, None, "what c worked from is out of date");
     }
 }

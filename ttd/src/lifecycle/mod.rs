@@ -157,7 +157,8 @@ impl Daemon {
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let engine = Engine::new(Arc::new(store), clock, Arc::new(watch), policy);
         // Before anything can happen.
-        let newest = engine.read(|reader| reader.newest_event(None)).await?;
+        let (newest, unread) = engine.read(|reader| Ok((reader.newest_event(None)?, reader.unread()?))).await?;
+        engine.unread().load(unread);
         engine.membership_cursors().start_all(newest);
         let shared = Arc::new(Shared::new(options, looks, descriptors, engine.clone(), stop));
         let mut tasks = tokio::task::JoinSet::new();

@@ -59,6 +59,7 @@ async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> R
         *session.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
         shared.engine.seen(&bound.agent_id);
     }
+    let inbox = room_id.as_ref().map(|room_id| shared.engine.unread().get(&(room_id.clone(), bound.agent_id.clone())));
     tracing::debug!(agent_id = %bound.agent_id, pid = call.connection.pid, version = hello.version, "hello");
     Ok(Welcome {
         protocol: PROTOCOL,
@@ -71,6 +72,7 @@ async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> R
         program: shared.program.clone(),
         log: shared.options.paths.log().display().to_string(),
         room_id,
+        inbox: inbox.unwrap_or_default(),
     })
 }
 

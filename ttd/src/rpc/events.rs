@@ -12,7 +12,7 @@ use tt_proto::event::Event;
 use tt_proto::filter::{EventFilter, Filter};
 use tt_proto::requests::{EventItem, EventPage, GetRoomEvents, Resync, SubscribeEvents, WaitForEvents};
 use tt_proto::{Error, ErrorCode, RoomId};
-use tt_store::room_not_found;
+use tt_store::{EventQuery, room_not_found};
 
 use super::debt::{AnswerRoom, wait_to_stream};
 use super::register::{Module, register, register_stream};
@@ -20,7 +20,7 @@ use super::{Call, Connection, Shared, stopping, stopping_error};
 use crate::feed::{FeedItem, Follower};
 
 /// How many events a page has if the caller does not say, and at most.
-const DEFAULT_PAGE: usize = 100;
+const DEFAULT_PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
 
 /// Events a subscription reads at once. The rest stays in the log until its client has taken these.
@@ -47,12 +47,23 @@ async fn get_room_events(
     request: GetRoomEvents,
 ) -> Result<EventPage, Error> {
     let filter = request.filter();
-    let GetRoomEvents { room_id, after_event_seq, limit, .. } = request;
+    let GetRoomEvents { room_id, after_event_seq, before_event_seq, limit, event_id, .. } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let reader = reader(&shared, &call, room_id, &filter, "any")?;
-    let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
     let _room = call.answer_room().await;
-    reader.page(cursor, limit).await
+    if let Some(prefix) = event_id {
+        return reader.event(prefix).await;
+    }
+    match (after_event_seq, before_event_seq) {
+        (Some(after), None) => {
+            reader.check_cursor(Some(after)).await?;
+            reader.page(after, limit).await
+        }
+        (None, before) => reader.newest(before, limit).await,
+        (Some(_), Some(_)) => {
+            Err(Error::new(ErrorCode::InvalidCursor, "give either after_event_seq or before_event_seq"))
+        }
+    }
 }
 
 async fn wait_for_events(
@@ -67,7 +78,8 @@ async fn wait_for_events(
     let mut stop = shared.stop.subscribe();
     let mut live = shared.engine.feed().subscribe(&reader.room_id);
     let (newest, longest) = reader.head().await?;
-    let cursor = checked_cursor(after_event_seq)?.unwrap_or(newest);
+    reader.check_cursor(after_event_seq).await?;
+    let cursor = after_event_seq.unwrap_or(newest);
     let patience = max_wait_ms.map_or(longest, |ms| longest.min(Duration::from_millis(ms)));
     let deadline = tokio::time::sleep(patience);
     tokio::pin!(deadline);
@@ -96,7 +108,7 @@ async fn wait_for_events(
                     Ok(FeedItem::Stored { .. }) | Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return Err(stopping_error()),
                 },
-                () = &mut deadline => return Ok(EventPage { events: Vec::new(), cursor_event_seq: cursor }),
+                () = &mut deadline => return Ok(EventPage::new(Vec::new(), cursor)),
                 () = stopping(&mut stop) => return Err(stopping_error()),
             }
         }
@@ -117,7 +129,8 @@ async fn subscribe_events(
         let reader = reader(&shared, &call, room_id, &filter, "self")?;
         let live = shared.engine.feed().subscribe(&reader.room_id);
         let (newest, _) = reader.head().await?;
-        Ok::<_, Error>(((call, counted), reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
+        reader.check_cursor(after_event_seq).await?;
+        Ok::<_, Error>(((call, counted), reader, live, after_event_seq.unwrap_or(newest)))
     };
     match prepared.await {
         Ok((call, reader, live, cursor)) => {
@@ -148,14 +161,55 @@ fn reader(
     Ok(LogReader { shared: shared.clone(), connection: call.connection.clone(), room_id, filter })
 }
 
-fn checked_cursor(cursor: Option<i64>) -> Result<Option<i64>, Error> {
-    match cursor {
-        Some(cursor) if cursor < 0 => Err(Error::new(ErrorCode::InvalidCursor, "after_event_seq is negative")),
-        cursor => Ok(cursor),
-    }
-}
-
 impl LogReader {
+    /// Refuses a cursor that no event can have.
+    async fn check_cursor(&self, cursor: Option<i64>) -> Result<(), Error> {
+        let Some(cursor) = cursor.filter(|cursor| *cursor != 0) else { return Ok(()) };
+        let newest = if cursor < 0 { 0 } else { self.shared.engine.read(|reader| reader.newest_event(None)).await? };
+        if (0..=newest).contains(&cursor) {
+            return Ok(());
+        }
+        let message = format!("there is no event {cursor}; the newest is {newest}");
+        let message = if cursor < 0 { "after_event_seq is negative".to_owned() } else { message };
+        Err(Error::new(ErrorCode::InvalidCursor, message).detail("newest_event_seq", newest))
+    }
+
+    /// The newest events that match.
+    async fn newest(&self, before: Option<i64>, limit: Option<usize>) -> Result<EventPage, Error> {
+        let limit = limit.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
+        let (room_id, query) =
+            (self.room_id.clone(), EventQuery { before, limit, filter: Filter::clone(&self.filter) });
+        let read = self.shared.engine.read(move |reader| {
+            if !reader.room_exists(&room_id)? {
+                return Err(room_not_found(&room_id));
+            }
+            Ok((reader.newest_events(&room_id, &query)?, reader.newest_event(Some(&room_id))?))
+        });
+        let (found, newest) = read.await?;
+        let cursor = found.events.last().map_or(newest, |event| event.event_seq);
+        let (earlier, earlier_is_more) = (found.earlier, found.earlier_is_more);
+        Ok(EventPage { earlier, earlier_is_more, ..EventPage::new(found.events, cursor) })
+    }
+
+    /// The one event whose id begins with this.
+    async fn event(&self, prefix: String) -> Result<EventPage, Error> {
+        let (room_id, asked) = (self.room_id.clone(), prefix.clone());
+        let found = self.shared.engine.read(move |reader| {
+            if !reader.room_exists(&room_id)? {
+                return Err(room_not_found(&room_id));
+            }
+            reader.events_by_id(&room_id, &asked)
+        });
+        let found = found.await?;
+        if let [event] = found.as_slice() {
+            let cursor = event.event_seq;
+            return Ok(EventPage::new(found, cursor));
+        }
+        let how_many = if found.is_empty() { "no event of this room has" } else { "several events have" };
+        Err(Error::new(ErrorCode::UnknownTarget, format!("{how_many} an id that begins with {prefix:?}"))
+            .hint("list them with their ids: tt events --json"))
+    }
+
     /// The number of the newest event, and how long a wait may last here.
     async fn head(&self) -> Result<(i64, Duration), Error> {
         let head = |room: &tt_rules::Room, reader: &dyn tt_store::Reader| {
@@ -175,7 +229,8 @@ impl LogReader {
             reader.events(&room_id, cursor, limit, &filter)
         });
         let page = read.await?;
-        Ok(EventPage { cursor_event_seq: page.last().map_or(cursor, |event| event.event_seq), events: page })
+        let cursor = page.last().map_or(cursor, |event| event.event_seq);
+        Ok(EventPage::new(page, cursor))
     }
 
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
 use tt_proto::delivery::{DeliveryState, Recipient, Surface};
-use tt_proto::event::EventType;
+use tt_proto::event::{Event, EventType};
 use tt_proto::filter::{Filter, Target};
 use tt_proto::message::DeliveryHint;
 use tt_proto::names::means_everyone;
@@ -83,7 +83,8 @@ async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -
 }
 
 async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
-    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms, after_event_seq } = request;
+    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_bytes, max_wait_ms, after_event_seq } =
+        request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let inbox = (room_id, shared.context(&call)?.agent_id().clone());
     let surface = Surface::parse(&surface)?;
@@ -99,8 +100,8 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
     let listener = shared.engine.listeners().listen(&inbox, surface);
     // A reader that wants very many gets them all, and their number need not be known.
     let max_replay = max_replay.filter(|max| *max <= MAX_LISTED);
-    let mut options =
-        TakeOptions { from: from_agent_id, max_replay, limit: limit.unwrap_or(MAX_TAKE), access: TakeAccess::Arriving };
+    let limit = limit.unwrap_or(MAX_TAKE);
+    let mut options = TakeOptions { from: from_agent_id, max_replay, limit, max_bytes, access: TakeAccess::Arriving };
     let started = tokio::time::Instant::now();
     loop {
         // Armed before the look, so that what arrives in between is not missed.
@@ -131,6 +132,7 @@ pub(super) struct TakeOptions {
     pub(super) from: Option<AgentId>,
     pub(super) max_replay: Option<usize>,
     pub(super) limit: usize,
+    pub(super) max_bytes: Option<usize>,
     pub(super) access: TakeAccess,
 }
 
@@ -158,7 +160,7 @@ pub(super) async fn take(
     inbox: &Inbox,
     options: TakeOptions,
 ) -> Result<TakenMessages, Error> {
-    let TakeOptions { from, max_replay, limit, access } = options;
+    let TakeOptions { from, max_replay, limit, max_bytes, access } = options;
     let command = Command::TakeMessages { from, max_replay, limit, access };
     let answer = |outcome: &Outcome<'_>| {
         let wait_max = outcome.room.policy.wait_max;
@@ -170,12 +172,17 @@ pub(super) async fn take(
         }
     };
     let _room = call.answer_room().await;
-    let (TakenSeqs { skipped, event_seqs, more, wait_max }, held) =
+    let (TakenSeqs { skipped, event_seqs, mut more, wait_max }, mut held) =
         shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
-    let events = match shared.engine.feed().recent_messages(&event_seqs) {
+    let mut events = match shared.engine.feed().recent_messages(&event_seqs) {
         Some(events) => events,
         None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,
     };
+    if let Some(max_bytes) = max_bytes {
+        let rest = split_off(&mut events, max_bytes);
+        more += rest.len();
+        held.iter_mut().for_each(|held| held.give_back(&rest));
+    }
     let taken = Taken { skipped: Skipped::of(&skipped), skipped_seqs: skipped, events, more, cursor_event_seq: None };
     Ok(TakenMessages { taken, wait_max, held })
 }
@@ -204,11 +211,23 @@ async fn read(
         return Ok(read);
     };
     let ((room_id, me), event_types) = (inbox.clone(), Some(vec![EventType::MessageSent]));
-    let filter = Filter { event_types, from, target: Target::SelfOf(me) };
+    let filter = Filter { event_types, from, target: Target::SelfOf(me), ..Filter::any() };
     let events = shared.engine.read(move |reader| reader.events(&room_id, after, limit, &filter)).await?;
     let cursor_event_seq = Some(events.last().map_or(after, |event| event.event_seq));
     read.taken = Taken { skipped: None, skipped_seqs: Vec::new(), events, more: 0, cursor_event_seq };
     Ok(read)
+}
+
+/// Cuts off the events past this many bytes, but never the first. Returns their numbers.
+fn split_off(events: &mut Vec<Event>, max_bytes: usize) -> Vec<i64> {
+    let mut bytes = 0;
+    let fits = |event: &Event| {
+        bytes += serde_json::to_string(event).map_or(0, |json| json.len());
+        bytes <= max_bytes
+    };
+    let count = events.iter().map(fits).take_while(|fits| *fits).count().max(1);
+    let rest = if count < events.len() { events.split_off(count) } else { Vec::new() };
+    rest.iter().map(|event| event.event_seq).collect()
 }
 
 async fn return_messages(

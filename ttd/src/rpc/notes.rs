@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jsonrpsee::Extensions;
 use tt_proto::requests::{AddNote, ListNotes, NoteAdded, NoteList, NoteResolved, ResolveNote};
-use tt_proto::{Error, NoteId};
+use tt_proto::{Error, ErrorCode, NoteId, RoomId};
 use tt_rules::{Command, Reply};
 use tt_store::NotePage;
 
@@ -60,7 +60,7 @@ async fn resolve_note(
 ) -> Result<NoteResolved, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
     let context = shared.keyed_context(&call, &request, Some(&room_id))?;
-    let ResolveNote { note_id, .. } = request;
+    let note_id = full_id(&shared, &room_id, request.note_id).await?;
     let (me, resolved) = (context.agent_id().clone(), note_id.clone());
     let answer = move |outcome: &Outcome<'_>| {
         let note = match outcome.reply {
@@ -74,4 +74,27 @@ async fn resolve_note(
         }
     };
     shared.engine.run(&room_id, context, Command::ResolveNote { note_id }, answer).await
+}
+
+/// How long the id of a note is.
+const ID_BYTES: usize = 36;
+
+/// The id of the one note that begins with this. An id that is complete, or that no note has, stays as it is.
+async fn full_id(shared: &Shared, room_id: &RoomId, note_id: NoteId) -> Result<NoteId, Error> {
+    if note_id.as_str().len() >= ID_BYTES {
+        return Ok(note_id);
+    }
+    let (room_id, prefix) = (room_id.clone(), note_id.as_str().to_owned());
+    let found = shared.engine.read(move |reader| reader.notes_by_id(&room_id, &prefix)).await?;
+    match found.as_slice() {
+        [] => Ok(note_id),
+        [only] => Ok(only.clone()),
+        [first, second, ..] => {
+            let candidates = vec![first.to_string(), second.to_string()];
+            let message = format!("{:?} begins the ids of several notes", note_id.as_str());
+            Err(Error::new(ErrorCode::UnknownTarget, message)
+                .hint("write more of the id; tt notes list --all shows them")
+                .detail("candidates", candidates))
+        }
+    }
 }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
-use tt_proto::handoff::Handoff;
 use tt_proto::names::checked_name;
-use tt_proto::policy::Policy;
 use tt_proto::requests::{
     DeleteRoom, Departure, GetRoomState, JoinPath, Joined, KickMember, Kicked, LeaveRoom, Left, ListRooms,
     ResolveMember, ResolvedMember, RoomDeleted, RoomList, RoomPolicy, RoomState, SetRoomPolicy,
@@ -56,7 +54,10 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         let room = outcome.room;
         JoinRecord {
             room_id: room.room_id.clone(),
-            workspace_root: outcome.resolution.map(|r| r.workspace_root.display().to_string()).unwrap_or_default(),
+            workspace_root: outcome
+                .resolution
+                .map(|r| r.workspace_root.display().to_string())
+                .filter(|root| *root != room.canonical_path),
             joined_existing_room: outcome.resolution.is_some_and(|r| r.exists),
             cursor_event_seq: event.map_or(newest, |event| event.event_seq),
             warning: outcome.resolution.and_then(|r| r.warning.clone()),
@@ -80,17 +81,14 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
     Ok(Joined {
         agent_id: me,
         room_id: joined.room_id,
-        canonical_path: found.room_state.canonical_path.clone(),
-        requested_path: context_path,
+        canonical_path: found.canonical_path,
         workspace_root: joined.workspace_root,
         joined_existing_room: joined.joined_existing_room,
         cursor_event_seq: joined.cursor_event_seq,
         warning: joined.warning,
         members: found.members,
         more_members: found.more_members,
-        policy: found.policy,
         room_state: found.room_state,
-        handoff_template: Handoff::template(),
     })
 }
 
@@ -98,7 +96,8 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
 #[derive(Debug, Serialize, Deserialize)]
 struct JoinRecord {
     room_id: RoomId,
-    workspace_root: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workspace_root: Option<String>,
     joined_existing_room: bool,
     cursor_event_seq: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,9 +109,9 @@ struct JoinRecord {
 /// The room as the answer to a join shows it.
 #[derive(Debug)]
 struct JoinedRoom {
+    canonical_path: String,
     members: Vec<Member>,
     more_members: usize,
-    policy: Policy,
     room_state: tt_proto::room::Room,
 }
 
@@ -126,10 +125,10 @@ impl JoinedRoom {
     ) -> Self {
         let (members, more_members) = views::members(room, viewer, unread, now);
         Self {
+            canonical_path: room.canonical_path.clone(),
             members,
             more_members,
-            policy: room.policy.clone(),
-            room_state: views::room(room, viewer, updated_at, now),
+            room_state: views::stick(room, viewer, updated_at, now),
         }
     }
 }
@@ -183,7 +182,8 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
     let call = Call::of(&extensions)?;
     shared.engine.seen(&call.identity()?.agent_id);
     let _room = call.answer_room().await;
-    let rooms = match context_path {
+    let me = call.identity()?.agent_id.clone();
+    let mut rooms = match context_path {
         Some(path) => {
             let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory.candidates()).await?;
             let list = move |paths: Vec<PathBuf>, reader: &dyn Reader| match reader
@@ -196,6 +196,9 @@ async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRo
         }
         None => shared.engine.read(move |reader| list(reader, &page, sizes)).await?,
     };
+    for room in &mut rooms.items {
+        room.inbox = shared.engine.unread().get(&(room.room_id.clone(), me.clone()));
+    }
     Ok(RoomList { rooms: rooms.items, more: rooms.more })
 }
 

@@ -29,7 +29,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 }
 
 async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: WaitForTurn) -> Result<Wait, Error> {
-    let WaitForTurn { room_id, max_wait_ms, park, claim, include_events } = request;
+    let WaitForTurn { room_id, max_wait_ms, park, claim, include_events, joins } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let engine = &shared.engine;
     let context = shared.context(&call)?;
@@ -42,7 +42,8 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         (false, alone) => Waiting::Listening { alone },
     };
     let mut stop = shared.stop.subscribe();
-    let mut updates = include_events.unwrap_or(false).then(|| WaitUpdates::listen(&shared, &room_id, &agent));
+    let joins = joins.unwrap_or(false);
+    let mut updates = include_events.unwrap_or(false).then(|| WaitUpdates::listen(&shared, &room_id, &agent, joins));
     // The place comes first: from then on the wait is ended here, also by its own command.
     let is_alive = |pid| !shared.looks.is_gone(pid);
     let mut place = engine.waiters().enter(&room_id, &agent, waiting, call.connection.pid, is_alive)?;
@@ -69,20 +70,23 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         Some(end) => views::wait(Some(end), 0, engine.clock().now()),
         // A turn may have been granted just as the time ran out: the last word is the engine's.
         None => {
-            let answer = |outcome: &Outcome<'_>| {
-                let end = match outcome.reply {
-                    Reply::Waiting(end) => end.clone(),
-                    _ => None,
-                };
-                views::wait(end, outcome.room.turn_id, outcome.now)
+            let me = agent.clone();
+            let answer = move |outcome: &Outcome<'_>| match outcome.reply {
+                Reply::Waiting(Some(end)) => views::wait(Some(end.clone()), outcome.room.turn_id, outcome.now),
+                _ => views::not_yet(outcome.room, &me, waiting),
             };
             engine.run(&room_id, context, Command::EndWait, answer).await?
         }
     };
+    if answer.holder.is_some() {
+        let turn_id = answer.turn_id;
+        answer.since = engine.read(move |reader| reader.turn_started_at(&room_id, turn_id)).await?;
+    }
     if let Some(updates) = updates {
-        let (events, cursor) = updates.hand_over(&shared, &call).await?;
-        answer.events = Some(events);
-        answer.cursor_event_seq = Some(cursor);
+        let brought = updates.hand_over(&shared, &call).await?;
+        answer.events = Some(brought.events);
+        answer.cursor_event_seq = Some(brought.cursor);
+        answer.more = brought.more;
     }
     Ok(answer)
 }
@@ -140,6 +144,7 @@ async fn takeover_stick(
             _ => (None, None, TakeoverReason::OperatorOverride),
         };
         let lease_expires_at = turn.and_then(|turn| turn.lease_expires_at).unwrap_or(outcome.now.lease);
+        let (handoff, from_agent_id) = turn.map_or((None, None), |turn| (turn.handoff.clone(), turn.from.clone()));
         TakenOver {
             status: WaitStatus::YourTurn,
             turn_id: outcome.room.turn_id,
@@ -147,6 +152,8 @@ async fn takeover_stick(
             lease_expires_at: outcome.now.to_wall(lease_expires_at),
             revoked_agent_id,
             reason,
+            handoff,
+            from_agent_id,
         }
     };
     shared.engine.run(&room_id, context, command, answer).await

@@ -3,9 +3,10 @@
 use tokio::sync::broadcast::error::RecvError;
 use tt_proto::delivery::Surface;
 use tt_proto::event::{Event, EventType};
-use tt_proto::filter::{Filter, Target};
+use tt_proto::filter::Filter;
+use tt_proto::message::{MAX_BATCH, MAX_BATCH_BYTES};
 use tt_proto::{AgentId, Error, RoomId};
-use tt_rules::{MAX_TAKE, TakeAccess};
+use tt_rules::TakeAccess;
 use tt_store::Reader;
 
 use super::messages::{TakeOptions, take};
@@ -20,22 +21,34 @@ const MAX_MEMBERSHIP_CHANGES: usize = 100;
 /// Listens for what concerns one member.
 pub(super) struct WaitUpdates {
     inbox: Inbox,
+    /// Whether a join or a leave ends the wait.
+    joins: bool,
     listener: Listener,
     live: Follower,
 }
 
+/// What a wait brings.
+pub(super) struct Brought {
+    /// Messages, the most urgent first, and then who joined and left.
+    pub(super) events: Vec<Event>,
+    pub(super) cursor: i64,
+    /// How many messages stay in the inbox.
+    pub(super) more: usize,
+}
+
 impl WaitUpdates {
-    pub(super) fn listen(shared: &Shared, room_id: &RoomId, agent: &AgentId) -> Self {
+    pub(super) fn listen(shared: &Shared, room_id: &RoomId, agent: &AgentId, joins: bool) -> Self {
         let inbox = (room_id.clone(), agent.clone());
         let engine = &shared.engine;
         Self {
             listener: engine.listeners().listen(&inbox, Surface::Wait),
             live: engine.feed().subscribe(room_id),
             inbox,
+            joins,
         }
     }
 
-    /// Resolves when there is something to hand over.
+    /// Resolves when there is something that ends the wait.
     pub(super) async fn arrived(updates: &mut Option<Self>, shared: &Shared) -> Result<(), Error> {
         let Some(updates) = updates else { return std::future::pending().await };
         loop {
@@ -48,33 +61,39 @@ impl WaitUpdates {
             let (live, me) = (&mut updates.live, &updates.inbox.1);
             tokio::select! {
                 () = arrived => {}
-                () = next_membership_change(live, me) => {}
+                () = next_membership_change(live, me), if updates.joins => {}
             }
         }
     }
 
-    /// Whether there is a message that no connection holds, or a join or leave since the last wait.
+    /// Whether there is a message that no connection holds, or, if that ends the wait, a join or leave since the last one.
     async fn is_pending(&self, shared: &Shared) -> Result<bool, Error> {
         let (inbox, cursor) = (self.inbox.clone(), shared.engine.membership_cursors().get(&self.inbox));
-        let listeners = shared.engine.listeners().clone();
+        let (joins, listeners) = (self.joins, shared.engine.listeners().clone());
         let read = shared.engine.read(move |reader| {
             // One more than connections hold is one that none of them does.
             let open = reader.inbox(&inbox.0, &inbox.1, listeners.held_count(&inbox) + 1)?;
             if open.iter().any(|seq| listeners.holder(&inbox, *seq).is_none()) {
                 return Ok(true);
             }
-            Ok(!membership_changes(reader, &inbox, cursor)?.is_empty())
+            Ok(joins && !membership_changes(reader, &inbox, cursor)?.is_empty())
         });
         read.await
     }
 
-    /// Takes the messages for this connection and reports who joined and left, in the order of the log.
-    pub(super) async fn hand_over(self, shared: &Shared, call: &Call) -> Result<(Vec<Event>, i64), Error> {
-        let options = TakeOptions { from: None, max_replay: None, limit: MAX_TAKE, access: TakeAccess::Leaving };
-        let (mut all, held) = match take(shared, call, &self.inbox, options).await {
-            Ok(messages) => (messages.taken.events, messages.held),
+    /// Takes messages for this connection, and reports who joined and left.
+    pub(super) async fn hand_over(self, shared: &Shared, call: &Call) -> Result<Brought, Error> {
+        let options = TakeOptions {
+            from: None,
+            max_replay: None,
+            limit: MAX_BATCH,
+            max_bytes: Some(MAX_BATCH_BYTES),
+            access: TakeAccess::Leaving,
+        };
+        let (mut events, more, held) = match take(shared, call, &self.inbox, options).await {
+            Ok(messages) => (messages.taken.events, messages.taken.more, messages.held),
             // The room was deleted, and its messages with it.
-            Err(e) if e.code == tt_proto::ErrorCode::RoomNotFound => (Vec::new(), None),
+            Err(e) if e.code == tt_proto::ErrorCode::RoomNotFound => (Vec::new(), 0, None),
             Err(e) => return Err(e),
         };
         let (inbox, cursor) = (self.inbox.clone(), shared.engine.membership_cursors().get(&self.inbox));
@@ -87,16 +106,14 @@ impl WaitUpdates {
             shared.engine.membership_cursors().set(self.inbox, newest);
         }
         held.into_iter().for_each(HeldMessages::keep);
-        all.extend(changes);
-        all.sort_by_key(|event| event.event_seq);
-        Ok((all, newest))
+        events.extend(changes);
+        Ok(Brought { events, cursor: newest, more })
     }
 }
 
 /// Joins and leaves of others after a cursor, and after the caller's own last join.
 fn membership_changes(reader: &dyn Reader, inbox: &Inbox, cursor: i64) -> Result<Vec<Event>, Error> {
-    let event_types = Some(vec![EventType::MemberJoined, EventType::MemberLeft]);
-    let filter = Filter { event_types, from: None, target: Target::Any };
+    let filter = Filter::of_types(&[EventType::MemberJoined, EventType::MemberLeft]);
     let mut found = reader.events(&inbox.0, cursor, MAX_MEMBERSHIP_CHANGES, &filter)?;
     let is_mine = |event: &Event| event.from_agent_id.as_ref() == Some(&inbox.1);
     if let Some(joined) = found.iter().rposition(|e| is_mine(e) && e.event_type == EventType::MemberJoined) {

@@ -1,27 +1,35 @@
 //! Rooms, members and waits as the wire shows them. Lease times become times of day here, and only the holder sees the
 //! lease.
 
+mod activity;
+
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tt_proto::page::MAX_MEMBERS;
 use tt_proto::requests::{RoomState, Wait};
 use tt_proto::room::{Member, MemberStatus, Room, Takeover};
 use tt_proto::turn::{Reason, WaitStatus};
-use tt_proto::{AgentId, Error, WallTime};
+use tt_proto::{AgentId, Error, RoomId, WallTime};
 use tt_rules::{HandoffAt, HeldHandoff, Now, WaitEnd, Waiting, fairness, takeover};
 use tt_store::Reader;
 
-fn member(member: &tt_rules::Member, unread: usize, now: Now) -> Member {
+pub use activity::activity;
+
+/// A member that was seen within this time was seen just now.
+const JUST_NOW: Duration = Duration::from_secs(60);
+
+fn member(room: &tt_rules::Room, member: &tt_rules::Member, unread: usize, now: Now) -> Member {
+    let is_in_id = |harness: &String| member.agent_id.as_str().split(':').next() == Some(harness.as_str());
+    let last_seen = member.last_seen_at.min(now.lease);
     Member {
         agent_id: member.agent_id.clone(),
         display_name: member.display_name.clone(),
-        harness: member.harness.clone(),
-        ordinal: member.ordinal,
-        joined_at: now.to_wall(member.joined_at),
-        last_seen_at: now.to_wall(member.last_seen_at.min(now.lease)),
-        last_wait_at: member.last_wait_at.map(|at| now.to_wall(at)),
+        harness: member.harness.clone().filter(|harness| !is_in_id(harness)),
+        last_seen_at: (last_seen + JUST_NOW <= now.lease).then(|| now.to_wall(last_seen)),
         status: member.status,
         liveness: member.liveness,
+        activity: activity(room, member, now),
         waiting: member.waiting != Waiting::No,
         unread,
     }
@@ -44,7 +52,7 @@ pub fn members(
         shown.truncate(MAX_MEMBERS);
         shown.sort_by_key(|m| m.ordinal);
     }
-    let view = |m: &tt_rules::Member| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), now);
+    let view = |m: &tt_rules::Member| member(room, m, unread.get(&m.agent_id).copied().unwrap_or(0), now);
     (shown.into_iter().map(view).collect(), more)
 }
 
@@ -56,7 +64,6 @@ pub fn room(room: &tt_rules::Room, viewer: &AgentId, updated_at: WallTime, now: 
     Room {
         room_id: room.room_id.clone(),
         canonical_path: room.canonical_path.clone(),
-        sequence_index: room.sequence_index,
         owner: room.owner.clone(),
         reserved_for: room.reserved_for.clone(),
         pending_handoff_event_seq: room.pending_handoff.as_ref().and_then(stored),
@@ -68,6 +75,11 @@ pub fn room(room: &tt_rules::Room, viewer: &AgentId, updated_at: WallTime, now: 
         derived_state: room.derived_state(now.lease),
         updated_at,
     }
+}
+
+/// The stick of a room, for an answer that names the room itself.
+pub fn stick(current: &tt_rules::Room, viewer: &AgentId, updated_at: WallTime, now: Now) -> Room {
+    Room { room_id: RoomId::default(), canonical_path: String::new(), ..room(current, viewer, updated_at, now) }
 }
 
 /// Everything `get_room_state` shows.
@@ -94,8 +106,32 @@ pub fn room_state(
         pending_handoff: handoff(&current.pending_handoff),
         current_handoff: handoff(&current.current_handoff),
         takeover: Takeover { available: reason.is_some(), reason },
+        open_notes: reader.open_notes(&current.room_id)?,
         cursor_event_seq: overview.newest_event_seq,
     })
+}
+
+/// A wait that goes on: who holds the stick, the caller's place in the queue, and what to do meanwhile.
+pub fn not_yet(room: &tt_rules::Room, agent: &AgentId, waiting: Waiting) -> Wait {
+    // The place it has when it waits again, since it has just stopped waiting.
+    let mut again = room.clone();
+    if let Some(member) = again.member_mut(agent) {
+        member.waiting = waiting;
+    }
+    let place = fairness::queue(&again).iter().position(|member| member.agent_id == *agent);
+    let hint = match (&room.owner, &room.reserved_for) {
+        (Some(owner), _) => format!("wait again: tt wait; meanwhile read, or ask: tt msg send {owner} \"…\""),
+        (None, Some(agent)) => format!("it is reserved for {agent}; wait again: tt wait"),
+        (None, None) if !room.anyone_but(&[agent]) => "you are alone and the stick is free: tt try takes it".into(),
+        (None, None) => "the stick is free: tt try takes it".into(),
+    };
+    Wait {
+        holder: room.owner.clone(),
+        reserved_for: room.reserved_for.clone(),
+        place: place.map(|place| place + 1),
+        hint: Some(hint),
+        ..Wait::ended(WaitStatus::NotYet, room.turn_id)
+    }
 }
 
 /// The answer of a wait. `None` means that the caller has to wait on.
@@ -139,6 +175,6 @@ mod tests {
         let ids: Vec<&str> = shown.iter().map(|m| m.agent_id.as_str()).collect();
         assert_eq!(ids[..2], ["m0", "m3"], "the holder and the viewer");
         assert_eq!(shown.iter().filter(|m| m.status == MemberStatus::Active).count(), 10);
-        assert!(shown.is_sorted_by_key(|m| m.ordinal));
+        assert!(ids.is_sorted_by_key(|id| id[1..].parse::<usize>().unwrap()), "in the order in which they joined");
     }
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tt_proto::event::{Event, EventType};
-use tt_proto::filter::{Filter, Target};
+use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
-use tt_proto::message::DeliveryHint;
+use tt_proto::message::{DeliveryHint, Unread};
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{
@@ -20,7 +20,7 @@ use tt_rules::{
     TakeAccess, Waiting, decide,
 };
 
-use crate::{Clock, Loaded, Location, Maintenance, NotePage, RequestKey, RoomPage, Store, UnitOfWork};
+use crate::{Clock, EventQuery, Loaded, Location, Maintenance, NotePage, RequestKey, RoomPage, Store, UnitOfWork};
 
 /// Opens a store in a directory. Opening it again finds what was committed.
 pub type Open<'a> = &'a dyn Fn(&Path, Arc<dyn Clock>) -> Arc<dyn Store>;
@@ -39,6 +39,8 @@ pub fn check_all(open: Open<'_>) {
         ("a repeated key gets the first answer and changes nothing", a_repeated_key_changes_nothing),
         ("units are committed in the order they were submitted", units_commit_in_order),
         ("a delivery is open until it is changed, once", deliveries_change_once),
+        ("what is urgent is known and counted", urgency_is_kept),
+        ("the newest events are found by page, by time and by words", newest_events_are_found),
         ("notes and policies are kept", notes_and_policies_are_kept),
         ("a page has as many as it may, fits an answer, and says whether it goes on", pages_end_where_they_are_told_to),
         ("a deleted room takes everything with it", a_deleted_room_is_gone),
@@ -222,9 +224,13 @@ impl Bench<'_> {
         sent.events[0].event_seq
     }
 
+    fn say(&self, from: &str, to: &str, body: &str, delivery_hint: DeliveryHint) -> i64 {
+        let (to, body) = (Recipients::Agent(agent(to)), body.to_owned());
+        self.run(from, Command::SendMessage { to, body, delivery_hint, expires_at: None, from_person: false }).events[0].event_seq
+    }
+
     fn log(&self, room: &RoomId) -> Vec<Event> {
-        let all = Filter { event_types: None, from: None, target: Target::Any };
-        self.store.reader().unwrap().events(room, 0, usize::MAX, &all).unwrap()
+        self.store.reader().unwrap().events(room, 0, usize::MAX, &Filter::any()).unwrap()
     }
 
     fn confirm(&self, name: &str, event_seqs: Vec<i64>) -> usize {
@@ -396,6 +402,69 @@ fn deliveries_change_once(bench: &Bench<'_>) {
     assert!(reader().inbox_rooms(&agent("b"), 10).unwrap().items.is_empty(), "b is no member any more");
 }
 
+fn urgency_is_kept(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    bench.join("b");
+    let hints = [DeliveryHint::Normal, DeliveryHint::Important, DeliveryHint::Interrupt];
+    let seqs = hints.map(|hint| bench.say("a", "b", "hi", hint));
+    let unread = || bench.store.reader().unwrap().unread().unwrap();
+    assert_eq!(unread(), [(room.clone(), agent("b"), Unread { unread: 3, interrupts: 1 })]);
+    assert_eq!(bench.take("b", None), [seqs[2], seqs[1], seqs[0]]);
+    assert_eq!(bench.store.reader().unwrap().inbox_rooms(&agent("b"), 10).unwrap().items[0].interrupts, 1);
+    bench.confirm("b", vec![seqs[2]]);
+    assert_eq!(unread(), [(room, agent("b"), Unread { unread: 2, interrupts: 0 })]);
+    bench.confirm("b", seqs.to_vec());
+    assert!(unread().is_empty());
+}
+
+fn newest_events_are_found(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    let bodies = ["the cart rounds twice", "Schema first, then the cart", "nothing of note", "carts again"];
+    let seqs = bodies.map(|body| bench.say("a", "a", body, DeliveryHint::Normal));
+    let find = |before, limit, filter: Filter| {
+        let found = bench.store.reader().unwrap().newest_events(&room, &EventQuery { before, limit, filter }).unwrap();
+        let numbers: Vec<i64> = found.events.iter().map(|event| event.event_seq).collect();
+        (numbers, found.earlier)
+    };
+    assert_eq!(find(None, 2, Filter::any()), (seqs[2..].to_vec(), 3), "two messages and the join came before");
+    assert_eq!(find(Some(seqs[2]), 2, Filter::any()), (seqs[..2].to_vec(), 1));
+    assert_eq!(find(Some(seqs[0]), 5, Filter::any()).0.len(), 1);
+    let since = |at: i64| Filter { since: Some(WallTime::from_millis(at)), ..Filter::any() };
+    assert_eq!(find(None, 9, since(NOW)).0.len(), 5);
+    assert_eq!(find(None, 9, since(NOW + 1)), (Vec::new(), 0));
+    let words = |text: &str| {
+        let words = Some(tt_proto::search::SearchWords::parse(text).unwrap());
+        Filter { words, ..Filter::any() }
+    };
+    // Before anything is in the index, while a part is, and when everything is.
+    for step in 0..4 {
+        assert_eq!(find(None, 9, words("cart")), (vec![seqs[0], seqs[1], seqs[3]], 0), "step {step}");
+        assert_eq!(find(None, 1, words("CART")), (vec![seqs[3]], 2));
+        assert_eq!(find(Some(seqs[3]), 1, words("cart")), (vec![seqs[1]], 1));
+        assert_eq!(find(None, 9, words("cart schema")).0, [seqs[1]]);
+        assert_eq!(find(None, 9, words("chart")).0, Vec::<i64>::new());
+        let index = Maintenance::IndexEvents { limit: 2 };
+        bench.store.maintain(index).blocking_recv().unwrap().unwrap();
+    }
+    assert!(!bench.store.reader().unwrap().has_unindexed_events().unwrap());
+    let late = bench.say("a", "a", "a late cart", DeliveryHint::Normal);
+    assert!(bench.store.reader().unwrap().has_unindexed_events().unwrap());
+    assert_eq!(find(None, 1, words("cart")), (vec![late], 3));
+    let reader = bench.store.reader().unwrap();
+    let event = &reader.events_by_seq(&[late]).unwrap()[0];
+    assert_eq!(reader.events_by_id(&room, event.event_id.as_str()).unwrap().len(), 1);
+    assert_eq!(reader.events_by_id(&room, "").unwrap().len(), 2, "every id begins with nothing");
+    drop(reader);
+    assert!(bench.run("a", Command::Delete).room.deleted);
+    let again = bench.join("a");
+    bench.store.maintain(Maintenance::IndexEvents { limit: 100 }).blocking_recv().unwrap().unwrap();
+    let query = EventQuery { before: None, limit: 9, filter: words("cart") };
+    let reader = bench.store.reader().unwrap();
+    for room in [&room, &again] {
+        assert!(reader.newest_events(room, &query).unwrap().events.is_empty(), "deleted with its room");
+    }
+}
+
 fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     let room = bench.join("a");
     let note_id = NoteId::fresh();
@@ -403,8 +472,13 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     let page = |include_resolved| NotePage { after: None, include_resolved, limit: 10 };
     let notes = |include| bench.store.reader().unwrap().notes(&room, &page(include)).unwrap().items;
     assert_eq!((notes(false).len(), notes(false)[0].body.as_str()), (1, "look"));
+    let reader = bench.store.reader().unwrap();
+    assert_eq!(reader.open_notes(&room).unwrap(), 1);
+    assert_eq!(reader.notes_by_id(&room, &note_id.as_str()[..6]).unwrap(), std::slice::from_ref(&note_id));
+    drop(reader);
     bench.run("a", Command::ResolveNote { note_id: note_id.clone() });
     assert_eq!((notes(false).len(), notes(true).len()), (0, 1));
+    assert_eq!(bench.store.reader().unwrap().open_notes(&room).unwrap(), 0);
     assert_eq!(bench.refused("a", Command::ResolveNote { note_id: NoteId::fresh() }), ErrorCode::UnknownTarget);
     for (key, seconds) in [("claim_ttl", 1), ("wait_max", 2)] {
         let mut overrides = PolicyOverrides::default();

@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
-use tt_proto::message::InboxRoom;
+use tt_proto::message::{InboxRoom, Unread};
 use tt_proto::note::Note;
 use tt_proto::page::{JsonSize, PageSize};
 use tt_proto::policy::Policy;
@@ -144,6 +144,8 @@ pub enum Maintenance {
     ForgetAnswers { before: LeaseTime },
     /// Give back a part of the space that deleted rows left behind.
     ReclaimSpace,
+    /// Add the next events to the full-text index, at most this many.
+    IndexEvents { limit: usize },
 }
 
 /// Queries on the last commit.
@@ -170,6 +172,16 @@ pub trait Reader {
     /// The events of a room after a cursor that match, oldest first; at most `limit`, and no more than a response can hold.
     fn events(&self, room_id: &RoomId, cursor: i64, limit: usize, filter: &Filter) -> Result<Vec<Event>, Error>;
 
+    /// The newest events of a room that match, oldest first, and how many older ones do. Finds words in events that are not in
+    /// the index yet as well.
+    fn newest_events(&self, room_id: &RoomId, query: &EventQuery) -> Result<NewestEvents, Error>;
+
+    /// Whether events wait to be added to the full-text index.
+    fn has_unindexed_events(&self) -> Result<bool, Error>;
+
+    /// The events of a room whose id begins with this; no more than two.
+    fn events_by_id(&self, room_id: &RoomId, prefix: &str) -> Result<Vec<Event>, Error>;
+
     /// Events by their numbers. Those that do not exist are left out.
     fn events_by_seq(&self, event_seqs: &[i64]) -> Result<Vec<Event>, Error>;
 
@@ -182,10 +194,19 @@ pub trait Reader {
     /// The rooms in which messages wait for a member that has not left them, at most `limit`.
     fn inbox_rooms(&self, recipient: &AgentId, limit: usize) -> Result<Page<InboxRoom>, Error>;
 
+    /// The messages that wait for each member of each room.
+    fn unread(&self) -> Result<Vec<(RoomId, AgentId, Unread)>, Error>;
+
     /// The messages that expire, each with its deadline.
     fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error>;
 
     fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error>;
+
+    /// How many notes of a room are not resolved.
+    fn open_notes(&self, room_id: &RoomId) -> Result<usize, Error>;
+
+    /// The ids of the notes of a room that begin with this; no more than two.
+    fn notes_by_id(&self, room_id: &RoomId, prefix: &str) -> Result<Vec<NoteId>, Error>;
 
     /// The rooms in which time may change something: those with an active member, a holder or a reservation.
     fn rooms_with_timers(&self) -> Result<Vec<RoomId>, Error>;
@@ -204,6 +225,25 @@ pub trait Reader {
 
     /// The newest migration of the database.
     fn schema(&self) -> Result<i64, Error>;
+}
+
+/// Which of the newest events of a room to find.
+#[derive(Debug, Clone)]
+pub struct EventQuery {
+    /// Only events before this one.
+    pub before: Option<i64>,
+    pub limit: usize,
+    pub filter: Filter,
+}
+
+/// The newest events that were asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewestEvents {
+    pub events: Vec<Event>,
+    /// How many older ones match.
+    pub earlier: usize,
+    /// Whether there are more than `earlier`, which were not counted.
+    pub earlier_is_more: bool,
 }
 
 /// Which notes of a room to list.

@@ -10,7 +10,7 @@
 //! - the turn grows by one, and only at a `claim` or `takeover` event; no lease is used twice;
 //! - a refused call leaves every row as it was, also that of a caller that is not a member;
 //! - leaving, kicking and closing terminals lose nothing: only a command deletes a room, or time one that is empty;
-//! - each handoff is received by exactly the next claimant, to the letter, and by nobody else;
+//! - each handoff is received by exactly the next holder, to the letter, and by nobody else;
 //! - no member that may have an idle room waits for it, and no member misses what it waits for;
 //! - every acknowledged message is, for each recipient, either open or in one final state, is taken by one connection at a
 //!   time and in order, and is confirmed at most once.

@@ -565,8 +565,7 @@ impl Reference {
                 Some(_) => return Err("takeover_ineligible"),
                 None => return Err("takeover_not_available"),
             };
-            room.pending = None;
-            room.received = None;
+            room.received = room.pending.take().map(|(words, from, _)| (words, from));
             this.begin(room, agent);
             events.push(event("takeover", room.turn, NAMES[agent], name(revoked), &format!("{reason}: stuck")));
             Ok(())

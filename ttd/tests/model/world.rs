@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
-use tt_proto::filter::{Filter, Target};
+use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::message::DeliveryHint;
@@ -664,7 +664,7 @@ impl World {
 
     pub(crate) fn log(&self, after: i64) -> Vec<Event> {
         let Some(room) = &self.room else { return Vec::new() };
-        let all = Filter { event_types: None, from: None, target: Target::Any };
+        let all = Filter::any();
         self.daemon.as_ref().unwrap().store.reader().unwrap().events(room, after, usize::MAX, &all).unwrap()
     }
 }

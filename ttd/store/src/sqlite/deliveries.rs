@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, Row, params};
 use tt_proto::event::Event;
-use tt_proto::message::InboxRoom;
+use tt_proto::message::{DeliveryHint, InboxRoom, Unread};
 use tt_proto::{AgentId, Error, RoomId};
 use tt_rules::{DeadlineTime, DeliveryChange, NewDelivery, OpenDelivery};
 
@@ -16,13 +16,15 @@ use crate::Page;
 pub(super) fn open(connection: &Connection, event: &Event, delivery: &NewDelivery) -> Result<(), Error> {
     connection
         .prepare_cached(
-            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expires_at)
-             VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expires_at, delivery_hint)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )
         .and_then(|mut s| {
             let expires_at = delivery.expires_at.map(DeadlineTime::as_millis);
             let (room_id, from) = (event.room_id.as_str(), event.from_agent_id.as_ref().map(AgentId::as_str));
-            s.execute(params![event.event_seq, delivery.recipient.as_str(), room_id, from, expires_at])
+            let hint = Some(delivery.delivery_hint).filter(|hint| *hint != DeliveryHint::Normal);
+            let hint = hint.map(DeliveryHint::as_str);
+            s.execute(params![event.event_seq, delivery.recipient.as_str(), room_id, from, expires_at, hint])
         })
         .map(|_| ())
         .map_err(query_failed)
@@ -48,7 +50,7 @@ pub(super) fn change(connection: &Connection, change: &DeliveryChange) -> Result
         .map_err(query_failed)
 }
 
-/// The oldest open deliveries to a member, at most `limit`. With `from`, only those of one sender. What was delivered, and
+/// The oldest open deliveries to a member, at most `limit`, and as many newer ones that are urgent. With `from`, only those of one sender. What was delivered, and
 /// what others sent, is not looked at.
 pub(super) fn inbox(
     connection: &Connection,
@@ -58,17 +60,27 @@ pub(super) fn inbox(
     limit: usize,
 ) -> Result<Vec<OpenDelivery>, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (room_id, recipient) = (room_id.as_str(), recipient.as_str());
-    match from {
-        None => query(connection, INBOX, params![room_id, recipient, limit]),
-        Some(from) => query(connection, INBOX_OF_SENDER, params![room_id, recipient, limit, from.as_str()]),
-    }
+    let (room_id, recipient, from) = (room_id.as_str(), recipient.as_str(), from.map(AgentId::as_str));
+    let mut open = match from {
+        None => query(connection, INBOX, params![room_id, recipient, limit])?,
+        Some(from) => query(connection, INBOX_OF_SENDER, params![room_id, recipient, limit, from])?,
+    };
+    // What is urgent comes first, however many ordinary messages are older.
+    let last = open.last().map_or(0, |delivery| delivery.event_seq);
+    open.extend(query(connection, URGENT, params![room_id, recipient, limit, from, last])?);
+    Ok(open)
 }
 
-const INBOX: &str = "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+const INBOX: &str = "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
     WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' ORDER BY event_seq LIMIT ?3";
 
-const INBOX_OF_SENDER: &str = "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+/// Urgent messages that are newer than those of the first page.
+const URGENT: &str = "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
+    INDEXED BY deliveries_urgent_idx
+    WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' AND delivery_hint IS NOT NULL
+    AND event_seq > ?5 AND (?4 IS NULL OR from_agent_id = ?4) ORDER BY event_seq LIMIT ?3";
+
+const INBOX_OF_SENDER: &str = "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
     INDEXED BY deliveries_open_from_idx
     WHERE room_id = ?1 AND recipient_agent_id = ?2 AND from_agent_id = ?4 AND state = 'pending'
     ORDER BY event_seq LIMIT ?3";
@@ -87,7 +99,7 @@ pub(super) fn open_among(
     for event_seq in sorted {
         found.extend(query(
             connection,
-            "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+            "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
              WHERE room_id = ?1 AND recipient_agent_id = ?2 AND event_seq = ?3 AND state = 'pending'",
             params![room_id.as_str(), recipient.as_str(), event_seq],
         )?);
@@ -103,7 +115,7 @@ pub(super) fn of_message(
 ) -> Result<Vec<OpenDelivery>, Error> {
     query(
         connection,
-        "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+        "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
          WHERE event_seq = ?1 AND room_id = ?2 AND state = 'pending' ORDER BY recipient_agent_id",
         params![event_seq, room_id.as_str()],
     )
@@ -115,6 +127,7 @@ fn query(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> R
             event_seq: row.get(0)?,
             recipient: AgentId::trusted(row.get::<_, String>(1)?),
             expires_at: row.get::<_, Option<i64>>(2)?.map(DeadlineTime::from_millis),
+            delivery_hint: hint(row.get(3)?),
             held_by: None,
         })
     };
@@ -144,17 +157,17 @@ pub(super) fn inbox_rooms(
 ) -> Result<Page<InboxRoom>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "SELECT d.room_id, count(*) FROM room_members m
+            "SELECT d.room_id, count(*), count(nullif(d.delivery_hint = 'interrupt', 0)) FROM room_members m
              JOIN deliveries d ON d.room_id = m.room_id AND d.recipient_agent_id = m.agent_id AND d.state = 'pending'
              WHERE m.agent_id = ?1 AND m.status IN ('active', 'away', 'gone')
              GROUP BY d.room_id ORDER BY min(d.event_seq)",
         )
         .map_err(query_failed)?;
     let room = |row: &Row<'_>| {
-        let unread: i64 = row.get(1)?;
         Ok(InboxRoom {
             room_id: row.get::<_, String>(0)?.into(),
-            unread: usize::try_from(unread).unwrap_or(usize::MAX),
+            unread: count(row.get(1)?),
+            interrupts: count(row.get(2)?),
         })
     };
     let rows = statement.query_map([recipient.as_str()], room).map_err(query_failed)?;
@@ -169,11 +182,34 @@ pub(super) fn unread(connection: &Connection, room_id: &RoomId) -> Result<HashMa
              GROUP BY recipient_agent_id",
         )
         .map_err(query_failed)?;
-    let row = |row: &Row<'_>| {
-        let count: i64 = row.get(1)?;
-        Ok((AgentId::trusted(row.get::<_, String>(0)?), usize::try_from(count).unwrap_or(0)))
-    };
+    let row = |row: &Row<'_>| Ok((AgentId::trusted(row.get::<_, String>(0)?), count(row.get(1)?)));
     statement.query_map([room_id.as_str()], row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// The messages that wait for each member of each room.
+pub(super) fn all_unread(connection: &Connection) -> Result<Vec<(RoomId, AgentId, Unread)>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT room_id, recipient_agent_id, count(*),
+               (SELECT count(*) FROM deliveries i WHERE i.room_id = d.room_id
+                AND i.recipient_agent_id = d.recipient_agent_id AND i.state = 'pending' AND i.delivery_hint = 'interrupt')
+             FROM deliveries d WHERE state = 'pending' GROUP BY room_id, recipient_agent_id",
+        )
+        .map_err(query_failed)?;
+    let row = |row: &Row<'_>| {
+        let unread = Unread { unread: count(row.get(2)?), interrupts: count(row.get(3)?) };
+        Ok((row.get::<_, String>(0)?.into(), AgentId::trusted(row.get::<_, String>(1)?), unread))
+    };
+    statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+fn count(count: i64) -> usize {
+    usize::try_from(count).unwrap_or(0)
+}
+
+/// A hint that an unknown version wrote is normal.
+fn hint(stored: Option<String>) -> DeliveryHint {
+    stored.and_then(|text| DeliveryHint::parse(&text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

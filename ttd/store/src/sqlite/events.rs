@@ -11,7 +11,7 @@ use tt_rules::EventDraft;
 use super::query_failed;
 use super::rooms::time;
 
-const COLUMNS: &str = "event_seq, event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason, \
+pub(super) const COLUMNS: &str = "event_seq, event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason, \
                        created_at, payload_json";
 
 /// Appends one event and gives it its number.
@@ -75,15 +75,10 @@ pub(super) fn matching(
     limit: usize,
     filter: &Filter,
 ) -> Result<Vec<Event>, Error> {
-    // Names of types are our own words and safe to write into the statement.
-    let types = filter.event_types.as_ref().map(|types| {
-        let names: Vec<String> = types.iter().map(|t| format!("'{}'", t.as_str())).collect();
-        format!(" AND event_type IN ({})", names.join(", "))
-    });
     let sql = format!(
         "SELECT {COLUMNS} FROM room_events WHERE room_id = ?1 AND event_seq > ?2 AND (?3 IS NULL OR from_agent_id = ?3){}
          ORDER BY event_seq",
-        types.unwrap_or_default()
+        type_condition(filter)
     );
     let mut statement = connection.prepare_cached(&sql).map_err(query_failed)?;
     let from = filter.from.as_ref().map(AgentId::as_str);
@@ -98,6 +93,14 @@ pub(super) fn matching(
         found.push(event);
     }
     Ok(found)
+}
+
+/// The condition that only events of the filter's types meet. Names of types are our own words and safe to write into a
+/// statement.
+pub(super) fn type_condition(filter: &Filter) -> String {
+    let Some(types) = &filter.event_types else { return String::new() };
+    let names: Vec<String> = types.iter().map(|t| format!("'{}'", t.as_str())).collect();
+    format!(" AND event_type IN ({})", names.join(", "))
 }
 
 /// The number of the newest event of a room, or of all rooms; 0 before the first.
@@ -127,7 +130,7 @@ pub(super) fn turn_started_at(
 }
 
 /// A row of a type we do not know is left out rather than misread.
-fn event_row(row: &Row<'_>) -> rusqlite::Result<Option<Event>> {
+pub(super) fn event_row(row: &Row<'_>) -> rusqlite::Result<Option<Event>> {
     let Some(event_type) = EventType::parse(&row.get::<_, String>(4)?) else { return Ok(None) };
     let agent = |column| row.get::<_, Option<String>>(column).map(|text| text.map(AgentId::trusted));
     let json = |column| row.get::<_, Option<String>>(column).map(|text| text.and_then(|t| RawJson::parse(t).ok()));
@@ -219,8 +222,7 @@ mod tests {
         ) {
             let (connection, room) = database(&rows);
             let me = AgentId::trusted(ME);
-            let nothing = Filter { event_types: None, from: None, target: tt_proto::filter::Target::Any };
-            let log = matching(&connection, &room, 0, usize::MAX, &nothing).unwrap();
+            let log = matching(&connection, &room, 0, usize::MAX, &Filter::any()).unwrap();
             prop_assert_eq!(log.len(), rows.len());
             let middle = log.get(log.len() / 2).map_or(0, |event| event.event_seq);
             let newest = log.last().map_or(0, |event| event.event_seq);
@@ -235,6 +237,7 @@ mod tests {
                             }),
                             from_agent_id: from.map(AgentId::trusted),
                             target_agent_id: Some(target.to_owned()),
+                            ..Default::default()
                         };
                         let filter = asked.understand(Some(&me), "self").unwrap();
                         for after in [0, middle, newest] {
@@ -265,7 +268,7 @@ mod tests {
         for _ in 0..20 {
             append(&connection, &room, &draft, WallTime::from_millis(0)).unwrap();
         }
-        let any = Filter { event_types: None, from: None, target: tt_proto::filter::Target::Any };
+        let any = Filter::any();
         let (mut cursor, mut pages) = (0, Vec::new());
         while let page = matching(&connection, &room, cursor, 1000, &any).unwrap()
             && let Some(last) = page.last()

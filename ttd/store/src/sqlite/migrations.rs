@@ -32,6 +32,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(105, "105_one_deliveries_table"),
     migration!(106, "106_short_answers_and_senders"),
     migration!(108, "108_people_and_dormant_rooms"),
+    migration!(109, "109_search_and_hints"),
 ];
 
 /// Why a database cannot be brought to our schema.

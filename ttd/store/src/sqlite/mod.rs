@@ -14,6 +14,7 @@ mod readers;
 mod room_cache;
 mod room_paths;
 mod rooms;
+mod search;
 mod space;
 mod terminals;
 mod writer;

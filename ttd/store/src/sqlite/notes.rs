@@ -64,6 +64,26 @@ pub(super) fn list(connection: &Connection, room_id: &RoomId, page: &NotePage) -
     Page::of(rows.map_err(query_failed)?, page.limit).map_err(query_failed)
 }
 
+/// How many notes of a room are not resolved.
+pub(super) fn open(connection: &Connection, room_id: &RoomId) -> Result<usize, Error> {
+    let count: i64 = connection
+        .prepare_cached("SELECT count(*) FROM notes WHERE room_id = ?1 AND resolved_at IS NULL")
+        .and_then(|mut statement| statement.query_row([room_id.as_str()], |row| row.get(0)))
+        .map_err(query_failed)?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The ids of the notes of a room that begin with this; no more than two.
+pub(super) fn by_id(connection: &Connection, room_id: &RoomId, prefix: &str) -> Result<Vec<NoteId>, Error> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT note_id FROM notes WHERE note_id >= ?1 AND note_id < ?1 || x'7f' AND room_id = ?2 ORDER BY note_id LIMIT 2",
+        )
+        .map_err(query_failed)?;
+    let id = |row: &Row<'_>| row.get::<_, String>(0).map(NoteId::from);
+    statement.query_map([prefix, room_id.as_str()], id).and_then(Iterator::collect).map_err(query_failed)
+}
+
 fn note_row(row: &Row<'_>) -> rusqlite::Result<Note> {
     Ok(Note {
         note_id: row.get::<_, String>(0)?.into(),

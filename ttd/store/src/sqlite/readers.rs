@@ -10,15 +10,15 @@ use rusqlite::OpenFlags;
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
-use tt_proto::message::InboxRoom;
+use tt_proto::message::{InboxRoom, Unread};
 use tt_proto::note::Note;
 use tt_proto::policy::Policy;
 use tt_proto::room::{RoomSize, RoomSummary};
-use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
+use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{DeadlineTime, Overview, Room};
 
-use super::{contents, deliveries, events, migrations, notes, query_failed, rooms, space};
-use crate::{NotePage, Page, Reader, RoomPage, room_not_found};
+use super::{contents, deliveries, events, migrations, notes, query_failed, rooms, search, space};
+use crate::{EventQuery, NewestEvents, NotePage, Page, Reader, RoomPage, room_not_found};
 
 /// Queries that can run at once.
 const MAX_READERS: u32 = 4;
@@ -109,6 +109,20 @@ impl Reader for SqliteReader {
         events::matching(&self.connection, room_id, cursor, limit, filter)
     }
 
+    fn newest_events(&self, room_id: &RoomId, query: &EventQuery) -> Result<NewestEvents, Error> {
+        // One snapshot for the index and the log.
+        let snapshot = self.connection.unchecked_transaction().map_err(query_failed)?;
+        search::newest(&snapshot, room_id, query)
+    }
+
+    fn has_unindexed_events(&self) -> Result<bool, Error> {
+        Ok(search::indexed(&self.connection)? < events::newest(&self.connection, None)?)
+    }
+
+    fn events_by_id(&self, room_id: &RoomId, prefix: &str) -> Result<Vec<Event>, Error> {
+        search::by_id(&self.connection, room_id, prefix)
+    }
+
     fn events_by_seq(&self, event_seqs: &[i64]) -> Result<Vec<Event>, Error> {
         let mut found = Vec::with_capacity(event_seqs.len());
         for event_seq in event_seqs {
@@ -130,12 +144,24 @@ impl Reader for SqliteReader {
         deliveries::inbox_rooms(&self.connection, recipient, limit)
     }
 
+    fn unread(&self) -> Result<Vec<(RoomId, AgentId, Unread)>, Error> {
+        deliveries::all_unread(&self.connection)
+    }
+
     fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error> {
         deliveries::expiring(&self.connection)
     }
 
     fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error> {
         notes::list(&self.connection, room_id, page)
+    }
+
+    fn open_notes(&self, room_id: &RoomId) -> Result<usize, Error> {
+        notes::open(&self.connection, room_id)
+    }
+
+    fn notes_by_id(&self, room_id: &RoomId, prefix: &str) -> Result<Vec<NoteId>, Error> {
+        notes::by_id(&self.connection, room_id, prefix)
     }
 
     fn rooms_with_timers(&self) -> Result<Vec<RoomId>, Error> {

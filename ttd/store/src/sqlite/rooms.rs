@@ -13,7 +13,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Removal, Room, Waiting};
 
 use super::contents::HAS_CONTENTS;
-use super::{deliveries, events, query_failed, terminals};
+use super::{deliveries, events, query_failed, search, terminals};
 use crate::{Page, RoomPage};
 
 /// Loads a room with its members as they are stored.
@@ -358,6 +358,7 @@ pub(super) fn create(connection: &Connection, room: &Room, wall: WallTime) -> Re
 
 /// Deletes a room with everything that belongs to it, whether or not the schema it came with cascades.
 pub(super) fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Error> {
+    search::remove_room(connection, room_id)?;
     // Deliveries are found by their event; there may be very many of other rooms.
     connection
         .execute(
@@ -399,6 +400,7 @@ pub(super) fn list(connection: &Connection, page: &RoomPage) -> Result<Page<Room
             display_name: row.get(8)?,
             updated_at: time(row, 6)?.unwrap_or(WallTime::from_millis(0)),
             size: None,
+            inbox: Default::default(),
         })
     };
     let only = page.only.as_ref().map(RoomId::as_str);

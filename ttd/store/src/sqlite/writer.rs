@@ -20,7 +20,9 @@ use tt_rules::{Decision, Needs, Room, Rows};
 use super::files::Files;
 use super::room_cache::RoomCache;
 use super::room_paths::RoomPaths;
-use super::{checkpoint, contents, deliveries, events, idempotency, is_locked, notes, query_failed, rooms, space};
+use super::{
+    checkpoint, contents, deliveries, events, idempotency, is_locked, notes, query_failed, rooms, search, space,
+};
 use crate::{Clock, Loaded, Location, Maintenance, UnitOfWork, room_not_found};
 
 /// The most units in one transaction, so that the first of a burst does not wait for the last.
@@ -419,6 +421,7 @@ impl WriterThread {
             Maintenance::Presence { seen, waited } => rooms::save_presence(connection, seen, waited)?,
             Maintenance::ForgetAnswers { before } => idempotency::forget(connection, *before)?,
             Maintenance::ReclaimSpace => {}
+            Maintenance::IndexEvents { limit } => search::index_next(connection, *limit)?,
         }
         begun.commit().map_err(query_failed)?;
         self.files.check()

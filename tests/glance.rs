@@ -1,0 +1,115 @@
+//! What is seen at a glance: the log page by page, the state of the room in few bytes, unread messages, hints and completions.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use serde_json::Value;
+use tt_tests::{Finished, Home, home, run};
+
+fn tt(home: &Home, agent: &str, args: &[&str]) -> Value {
+    run::finish(&mut home.tt_as(agent, args)).ok().json()
+}
+
+fn text(home: &Home, agent: &str, args: &[&str]) -> String {
+    run::finish(&mut home.tt_as(agent, &[args, &["--text"]].concat())).ok().stdout
+}
+
+fn any(home: &Home, agent: &str, args: &[&str]) -> Finished {
+    run::finish(&mut home.tt_as(agent, args))
+}
+
+fn bodies(page: &Value) -> Vec<&str> {
+    page["events"].as_array().unwrap().iter().filter_map(|event| event["payload"]["body"].as_str()).collect()
+}
+
+#[test]
+fn the_log_shows_the_newest_and_finds_the_rest_by_page_time_and_words() {
+    let home = home!();
+    tt(&home, "a", &["join"]);
+    for n in 0..60 {
+        tt(&home, "a", &["send", "a", &format!("message {n} about the cart{n}")]);
+    }
+    let page = tt(&home, "a", &["events"]);
+    assert_eq!((bodies(&page).len(), &page["earlier"]), (50, &11.into()));
+    assert!(bodies(&page)[49].starts_with("message 59 "), "in order");
+    let first = page["events"][0]["event_seq"].to_string();
+    let shown = text(&home, "a", &["log"]);
+    assert!(shown.starts_with(&format!("11 earlier: tt events --before {first}\n")), "{shown}");
+    let before = tt(&home, "a", &["events", "--before", &first, "--limit", "3"]);
+    assert_eq!((bodies(&before).len(), &before["earlier"]), (3, &8.into()));
+    let id = page["events"][0]["event_id"].as_str().unwrap();
+    assert_eq!(tt(&home, "a", &["events", "--before", id, "--limit", "3"]), before, "by its id");
+    assert_eq!(bodies(&tt(&home, "a", &["events", "--grep", "CART7"])), ["message 7 about the cart7"]);
+    assert_eq!(bodies(&tt(&home, "a", &["events", "--since", "1h", "--limit", "2"])).len(), 2);
+    assert_eq!(bodies(&tt(&home, "a", &["events", "--since", "2999-01-01T00:00:00Z"])).len(), 0);
+    assert_eq!(any(&home, "a", &["events", "--after", "99999"]).refused(3)["error"], "invalid_cursor");
+}
+
+#[test]
+fn json_for_agents_is_small() {
+    let home = home!();
+    for agent in ["claude:1a2b3c4d", "codex:5c11d1e8", "gemini:77aa01fe", "opencode:9b8c7d6e", "human:alice"] {
+        tt(&home, agent, &["join"]);
+    }
+    let joined = any(&home, "codex:0f1e2d3c", &["join"]).ok();
+    assert_eq!(joined.json()["room_id"], "here");
+    assert!(!joined.stdout.contains("null"), "{}", joined.stdout);
+    assert!(joined.stdout.len() < 1024, "{} bytes: {}", joined.stdout.len(), joined.stdout);
+    tt(&home, "claude:1a2b3c4d", &["try"]);
+    tt(&home, "codex:5c11d1e8", &["send", "human:alice", "hello"]);
+    let state = any(&home, "claude:1a2b3c4d", &["state"]).ok();
+    assert_eq!(state.json()["room"]["room_id"], "here");
+    assert!(state.stdout.len() < 1024, "{} bytes: {}", state.stdout.len(), state.stdout);
+    assert_eq!(state.json()["members"][0]["activity"], "working");
+}
+
+#[test]
+fn rooms_are_listed_with_a_mark_for_this_one_and_what_waits_in_each() {
+    let home = home!();
+    tt(&home, "a", &["join"]);
+    tt(&home, "b", &["join"]);
+    tt(&home, "a", &["notes", "add", "-m", "look at this"]);
+    tt(&home, "b", &["send", "a", "-m", "hello", "--interrupt"]);
+    let rooms = tt(&home, "a", &["list"])["rooms"].clone();
+    assert_eq!((&rooms[0]["room_id"], &rooms[0]["unread"]), (&"here".into(), &1.into()));
+    let list = text(&home, "a", &["list"]);
+    assert!(list.contains("  here\n") && list.contains("1 unread, 1 interrupt"), "{list}");
+    let state = text(&home, "a", &["state"]);
+    assert!(state.contains("1 open note: tt notes list") && state.contains("1 unread: tt msg recv"), "{state}");
+    let note = tt(&home, "a", &["notes", "list"])["notes"][0]["note_id"].as_str().unwrap().to_owned();
+    tt(&home, "a", &["notes", "resolve", &note[..6]]);
+}
+
+#[test]
+fn hints_say_what_this_caller_can_do() {
+    let home = home!();
+    tt(&home, "a", &["join"]);
+    tt(&home, "b", &["join"]);
+    tt(&home, "a", &["try"]);
+    // A person, by its own account.
+    let mut person = home.tt(&["take", "--reason", "mine", "--json"]);
+    let refused = run::finish(person.current_dir(home.workspace())).refused(3);
+    assert!(refused["hint"].as_str().unwrap().contains("--operator"), "{refused}");
+    let agent = any(&home, "b", &["take", "--reason", "mine"]).refused(3);
+    assert!(!agent["hint"].as_str().unwrap().contains("--operator"), "{agent}");
+    tt(&home, "a", &["pass", "b", "-m", "done", "-n", "go on"]);
+    let reserved = any(&home, "a", &["release", "-m", "s", "-n", "n"]).refused(3);
+    assert!(reserved["message"].as_str().unwrap().contains("reserved for b"), "{reserved}");
+    assert_eq!(any(&home, "a", &["send", "b", " \n"]).refused(3)["error"], "invalid_body");
+}
+
+#[test]
+fn completions_know_members_rooms_notes_and_event_types() {
+    let home = home!();
+    tt(&home, "claude:1", &["join", "--name", "claude"]);
+    tt(&home, "codex:1", &["join", "--name", "codex"]);
+    let note = tt(&home, "codex:1", &["notes", "add", "flaky test"])["note_id"].as_str().unwrap().to_owned();
+    let complete = |words: &[&str]| any(&home, "claude:1", &[&["complete", "--"], words].concat()).ok().stdout;
+    assert_eq!(complete(&["kick", "co"]), "codex\tidle\n");
+    assert_eq!(complete(&["msg", "send", "r"]), "room\n");
+    assert!(complete(&["notes", "resolve", ""]).starts_with(&note[..8]));
+    assert_eq!(complete(&["events", "--event", "claim,rel"]), "claim,release\n");
+    assert!(complete(&["state", ""]).contains(home.workspace().canonicalize().unwrap().to_str().unwrap()));
+    assert_eq!(complete(&["ki"]), "", "the script knows the commands");
+    for (shell, hook) in [("bash", "_tt_or_ask"), ("zsh", "_tt_ask"), ("fish", "tt complete")] {
+        assert!(home.run(&["completions", shell]).ok().stdout.contains(hook), "{shell}");
+    }
+}

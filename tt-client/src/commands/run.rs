@@ -1,0 +1,258 @@
+//! `tt run`: waits for the stick, runs a command with it, and releases it with a handoff that says how the command ended.
+
+use std::io::{IsTerminal, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tt_proto::handoff::{Handoff, RawJson};
+use tt_proto::requests::{GetRoomState, Heartbeat, ReleaseStick, WaitForTurn};
+use tt_proto::turn::WaitStatus;
+use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
+
+use crate::Context;
+use crate::connect::DEADLINE;
+use crate::error::CommandError;
+use crate::follow::{Signals, block_on};
+use crate::live_session::LiveSession;
+use crate::output::{Format, write_error};
+use crate::session::{PathArg, PathFlag, fresh_key};
+use crate::text::names;
+
+/// How long one call waits. A longer wait is made of several calls.
+const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
+
+/// How often the lease is renewed while the command runs.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What a shell answers when it cannot find a command, when it cannot run one, and in addition to the number of a signal.
+const EXIT_NOT_FOUND: u8 = 127;
+const EXIT_NOT_RUN: u8 = 126;
+const EXIT_SIGNAL: u8 = 128;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Its exit status is that of the command. If you hold the stick already, you keep it.\n\nExample:\n  tt run -- make test"
+)]
+pub(crate) struct Args {
+    /// The state of the work, for the handoff
+    #[arg(short = 'm', long, value_name = "T")]
+    status: Option<String>,
+    #[command(flatten)]
+    path: PathFlag,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// A turn that this command holds.
+struct Turn {
+    turn_id: i64,
+    lease_id: LeaseId,
+    /// Whether the caller held it before, and keeps it.
+    keep: bool,
+}
+
+/// How the command ended, in a word for the handoff and as an exit status.
+struct Ended {
+    how: String,
+    status: u8,
+}
+
+pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
+    let ended = block_on(run_with_stick(context, args))?;
+    match ended {
+        0 => Ok(()),
+        status => Err(CommandError::Status(status)),
+    }
+}
+
+async fn run_with_stick(context: &Context, args: Args) -> Result<u8, CommandError> {
+    let mut signals = Signals::listen()?;
+    let path = PathArg::from(args.path);
+    let mut session = LiveSession::find(context, path.clone()).await?;
+    let turn = tokio::select! {
+        turn = wait_for_turn(&mut session) => turn?,
+        signal = signals.next() => {
+            // The connection ends, and with it the wait. A turn that came in the same moment is given back.
+            drop(session);
+            give_back(context, path).await?;
+            return Ok(exit_of_signal(signal));
+        }
+    };
+    let ended = run_command(&mut session, &turn, &args.command, &mut signals).await;
+    if !turn.keep {
+        let handoff = handoff(args.status.as_deref(), &args.command, &ended);
+        if let Err(CommandError::Refused(e) | CommandError::NoDaemon(e)) = release(&mut session, &turn, &handoff).await
+        {
+            // The command has run; how it ended is what the caller asked for.
+            write_error(session.output.format, &e, &context.settings.env);
+        }
+    }
+    Ok(ended.status)
+}
+
+/// Waits until the caller has the stick.
+async fn wait_for_turn(session: &mut LiveSession) -> Result<Turn, CommandError> {
+    let mut told: Option<AgentId> = None;
+    let held = session.call(|room_id| GetRoomState { room_id }).await?.room;
+    if let Some(lease_id) = held.lease_id {
+        return Ok(Turn { turn_id: held.turn_id, lease_id, keep: true });
+    }
+    loop {
+        // Short until the caller knows what it waits for.
+        let wait = if told.is_some() { MAX_WAIT_PER_CALL } else { Duration::ZERO };
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let request =
+            |room_id| WaitForTurn { room_id, max_wait_ms: Some(wait_ms), claim: Some(true), ..Default::default() };
+        let answer = match told {
+            None => session.call(request).await?,
+            Some(_) => session.client.call_within(wait + DEADLINE, request(session.room_id.clone())).await?,
+        };
+        let refuse = |code, message: &str, hint: &str| Err(CommandError::Refused(Error::new(code, message).hint(hint)));
+        match (answer.status, answer.lease_id) {
+            (WaitStatus::YourTurn, Some(lease_id)) => {
+                return Ok(Turn { turn_id: answer.turn_id, lease_id, keep: false });
+            }
+            (WaitStatus::NotYet | WaitStatus::YourTurn, _) => {
+                let holder = answer.holder.or(answer.reserved_for);
+                if told.is_none() && session.output.format == Format::Text {
+                    let names = session.names().await.unwrap_or_default();
+                    let who = holder.as_ref().map_or_else(|| "another member".to_owned(), |agent| names.get(agent));
+                    let _ = writeln!(std::io::stderr(), "waiting for the stick: {who} has it");
+                }
+                told = told.or(holder).or_else(|| Some(AgentId::default()));
+            }
+            (WaitStatus::TakeoverAvailable, _) => {
+                let who = answer.from_agent_id.map_or_else(|| "its holder".to_owned(), |agent| names::id(&agent));
+                let message = format!("{who} no longer responds and has the stick; nothing was run");
+                let hint = "take it over first: tt take --reason \"…\"; you keep it then, also after tt run";
+                return refuse(ErrorCode::TakeoverNotAvailable, &message, hint);
+            }
+            (WaitStatus::Closed, _) => {
+                return refuse(ErrorCode::RoomClosed, "the room is closed; nothing was run", "join another workspace");
+            }
+            (WaitStatus::Removed, _) => {
+                let message = "you are no longer a member; nothing was run";
+                return refuse(ErrorCode::UnknownMember, message, "join again: tt join");
+            }
+        }
+    }
+}
+
+/// Runs the command to its end. Renews the lease meanwhile, and passes on what ends other programs.
+async fn run_command(session: &mut LiveSession, turn: &Turn, words: &[String], signals: &mut Signals) -> Ended {
+    let (program, arguments) = words.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let mut child = match Command::new(program).args(arguments).spawn() {
+        Ok(child) => child,
+        Err(e) => {
+            let _ = writeln!(std::io::stderr(), "tt: {program} could not be started: {e}");
+            let not_found = e.kind() == std::io::ErrorKind::NotFound;
+            let status = if not_found { EXIT_NOT_FOUND } else { EXIT_NOT_RUN };
+            return Ended { how: format!("could not be started: {e}"), status };
+        }
+    };
+    let pid = i32::try_from(child.id()).map(Pid::from_raw);
+    let mut exited = tokio::task::spawn_blocking(move || child.wait());
+    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut lost = false;
+    loop {
+        tokio::select! {
+            status = &mut exited => return ended(status.map_err(std::io::Error::other).and_then(|status| status)),
+            signal = signals.next() => {
+                // What is typed at a terminal reaches the command without us.
+                let typed = signal == Signal::SIGINT && std::io::stdin().is_terminal();
+                if let (false, Ok(pid)) = (typed, pid) {
+                    let _ = kill(pid, signal);
+                }
+            }
+            _ = heartbeat.tick(), if !lost => {
+                let beat = Heartbeat {
+                    room_id: session.room_id.clone(),
+                    lease_id: turn.lease_id.clone(),
+                    expected_turn_id: turn.turn_id,
+                };
+                if let Err(e) = session.client.call(beat).await
+                    && matches!(e.code, ErrorCode::StaleLease | ErrorCode::TurnMismatch | ErrorCode::UnknownMember)
+                {
+                    lost = true;
+                    let _ = writeln!(std::io::stderr(), "tt: the stick was taken while the command runs: {e}");
+                }
+            }
+        }
+    }
+}
+
+fn ended(status: std::io::Result<ExitStatus>) -> Ended {
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Ended { how: format!("exit status {code}"), status: u8::try_from(code).unwrap_or(1) },
+            (None, signal) => {
+                let number = signal.unwrap_or(0);
+                let name = Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.to_string());
+                Ended { how: format!("ended by {name}"), status: EXIT_SIGNAL + u8::try_from(number).unwrap_or(0) }
+            }
+        },
+        Err(e) => Ended { how: format!("its end was not seen: {e}"), status: 1 },
+    }
+}
+
+fn exit_of_signal(signal: Signal) -> u8 {
+    EXIT_SIGNAL + u8::try_from(signal as i32).unwrap_or(0)
+}
+
+fn handoff(status: Option<&str>, words: &[String], ended: &Ended) -> Handoff {
+    let command = words.join(" ");
+    let ran = format!("ran `{command}`: {}", ended.how);
+    let next = if ended.status == 0 { "go on".to_owned() } else { format!("see why `{command}` failed") };
+    Handoff {
+        status: status.map_or_else(|| ran.clone(), |status| format!("{status}\n{ran}")),
+        next_action: next,
+        artifacts: Vec::new(),
+        open_questions: Vec::new(),
+        do_not: Vec::new(),
+    }
+}
+
+async fn release(session: &mut LiveSession, turn: &Turn, handoff: &Handoff) -> Result<(), CommandError> {
+    let handoff = RawJson::of(handoff)
+        .map_err(|e| CommandError::Refused(Error::new(ErrorCode::InvalidHandoff, e.to_string())))?;
+    let request = ReleaseStick {
+        room_id: session.room_id.clone(),
+        lease_id: turn.lease_id.clone(),
+        expected_turn_id: turn.turn_id,
+        handoff,
+        idempotency_key: fresh_key(),
+    };
+    session.client.call(request).await?;
+    Ok(())
+}
+
+/// Releases a turn that was granted in the moment in which the wait was given up.
+async fn give_back(context: &Context, path: PathArg) -> Result<(), CommandError> {
+    let mut session = LiveSession::find(context, path).await?;
+    let room_id = session.room_id.clone();
+    let room = session.client.call(GetRoomState { room_id }).await?.room;
+    let Some(lease_id) = room.lease_id else { return Ok(()) };
+    let turn = Turn { turn_id: room.turn_id, lease_id, keep: false };
+    let nothing = Ended { how: "it was not started".into(), status: 1 };
+    release(&mut session, &turn, &handoff(None, &["tt run".to_owned()], &nothing)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handoff_names_the_command_and_how_it_ended() {
+        let words = ["make".to_owned(), "test".to_owned()];
+        let good = handoff(Some("parser done"), &words, &ended(Ok(ExitStatus::from_raw(0))));
+        assert_eq!(good.status, "parser done\nran `make test`: exit status 0");
+        let bad = ended(Ok(ExitStatus::from_raw(7 << 8)));
+        assert_eq!((bad.status, handoff(None, &words, &bad).next_action.as_str()), (7, "see why `make test` failed"));
+        let interrupted = ended(Ok(ExitStatus::from_raw(2)));
+        assert_eq!((interrupted.status, interrupted.how.as_str()), (130, "ended by SIGINT"));
+    }
+}

@@ -1,0 +1,84 @@
+//! How many messages wait for each member, known without a query: every greeting is answered with it. Read from the store
+//! once, then kept in step with every commit.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tt_proto::message::{DeliveryHint, Unread};
+use tt_proto::{AgentId, RoomId};
+use tt_rules::{DeliveryChange, NewDelivery, OpenDelivery};
+
+use crate::listeners::Inbox;
+
+#[derive(Debug, Default)]
+pub struct UnreadCounts(Mutex<HashMap<Inbox, Unread>>);
+
+/// What a committed decision changes: for each recipient, messages more and messages less.
+#[derive(Debug, Default)]
+pub struct UnreadChanges(Vec<(AgentId, Change)>);
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Opened(DeliveryHint),
+    Closed(DeliveryHint),
+}
+
+impl UnreadChanges {
+    /// The changes of a decision on these open deliveries.
+    pub fn of(opened: &[NewDelivery], changed: &[DeliveryChange], open: &HashMap<i64, DeliveryHint>) -> Self {
+        let opened = opened.iter().map(|new| (new.recipient.clone(), Change::Opened(new.delivery_hint)));
+        let closed = changed.iter().map(|change| {
+            let hint = open.get(&change.event_seq).copied().unwrap_or_default();
+            (change.recipient.clone(), Change::Closed(hint))
+        });
+        Self(opened.chain(closed).collect())
+    }
+
+    /// How urgent the open deliveries are that a decision may change. Of one message it is the same for every recipient.
+    pub fn hints(open: &[OpenDelivery]) -> HashMap<i64, DeliveryHint> {
+        open.iter().map(|delivery| (delivery.event_seq, delivery.delivery_hint)).collect()
+    }
+}
+
+impl UnreadCounts {
+    /// Starts from what is stored.
+    pub fn load(&self, stored: Vec<(RoomId, AgentId, Unread)>) {
+        *self.lock() = stored.into_iter().map(|(room_id, agent, unread)| ((room_id, agent), unread)).collect();
+    }
+
+    pub fn get(&self, inbox: &Inbox) -> Unread {
+        self.lock().get(inbox).copied().unwrap_or_default()
+    }
+
+    pub fn apply(&self, room_id: &RoomId, changes: UnreadChanges, deleted: bool) {
+        if changes.0.is_empty() && !deleted {
+            return;
+        }
+        let mut counts = self.lock();
+        for (agent, change) in changes.0 {
+            let inbox = (room_id.clone(), agent);
+            let count = counts.entry(inbox.clone()).or_default();
+            let interrupts = |hint| usize::from(hint == DeliveryHint::Interrupt);
+            match change {
+                Change::Opened(hint) => {
+                    count.unread += 1;
+                    count.interrupts += interrupts(hint);
+                }
+                Change::Closed(hint) => {
+                    count.unread = count.unread.saturating_sub(1);
+                    count.interrupts = count.interrupts.saturating_sub(interrupts(hint));
+                }
+            }
+            if count.is_empty() {
+                counts.remove(&inbox);
+            }
+        }
+        if deleted {
+            counts.retain(|(room, _), _| room != room_id);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Inbox, Unread>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
