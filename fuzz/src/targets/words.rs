@@ -54,7 +54,7 @@ impl Target for Words {
         let Ok(text) = std::str::from_utf8(input) else { return Ok(Verdict::Refused) };
         let duration = parse_duration(text);
         if let Some(duration) = duration {
-            ensure!(text.trim().starts_with(|c: char| c.is_ascii_digit()), "{text:?} is {duration:?}");
+            ensure!(duration.is_zero() || !text.contains('-'), "{text:?} is {duration:?}");
             for key in PolicyOverrides::KEYS {
                 let _ = PolicyOverrides::default().set(key, duration);
             }
