@@ -27,8 +27,11 @@ fn sandbox(home: &Home, script: &str) -> Option<Command> {
 
 fn liveness(state: &Value, harness: &str) -> (String, String) {
     let members = state["members"].as_array().unwrap();
-    let member = members.iter().find(|member| member["harness"] == harness).unwrap_or_else(|| panic!("{state}"));
-    (member["status"].as_str().unwrap().to_owned(), member["liveness"].as_str().unwrap().to_owned())
+    let is_its = |member: &&Value| member["agent_id"].as_str().is_some_and(|id| id.split(':').next() == Some(harness));
+    let member = members.iter().find(is_its).unwrap_or_else(|| panic!("{state}"));
+    // What is as usual is left out.
+    let word = |field: &str, usual: &str| member[field].as_str().unwrap_or(usual).to_owned();
+    (word("status", "active"), word("liveness", "alive"))
 }
 
 /// Joins as a harness that lives on: the shell is the process that the harness names as its own.

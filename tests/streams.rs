@@ -479,7 +479,7 @@ fn plainly_fits(event: &Event, types: Option<&[&str]>, target: &str, from: Optio
         ("any", _) => true,
         ("self", EventType::MessageSent) if recipient.is_none() => !mine(sender),
         ("self", EventType::MessageSent) => mine(recipient),
-        ("self", EventType::MemberJoined | EventType::MemberLeft) => true,
+        ("self", EventType::MemberJoined | EventType::MemberLeft | EventType::MemberRenamed) => true,
         ("self", _) => mine(sender) || mine(recipient),
         (agent, _) => recipient == Some(agent),
     }

@@ -36,7 +36,7 @@ fn marked(text: &str) -> impl Iterator<Item = (char, bool)> {
         let joins = c == JOINER && after_emoji && chars.peek().is_some_and(|next| is_emoji(*next));
         let unsafe_here = (is_unsafe(c) && c != '\t' && !joins) || (is_selector && !after_sign);
         after_emoji = is_emoji(c) || (after_emoji && after_sign && is_selector);
-        after_sign = !is_selector && !unsafe_here;
+        after_sign = !is_selector && !unsafe_here && !c.is_whitespace();
         Some((c, unsafe_here))
     })
 }

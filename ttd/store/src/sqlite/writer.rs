@@ -677,7 +677,7 @@ mod tests {
         for n in 0..500 {
             scratch.run("a", note(&format!("{n}{}", "x".repeat(16_000)))).unwrap();
         }
-        scratch.run("a", Command::Leave).unwrap();
+        scratch.run("a", Command::Delete).unwrap();
         let has_free_space = || scratch.store.reader().unwrap().has_free_space().unwrap();
         assert!(has_free_space());
         while has_free_space() {
