@@ -183,7 +183,7 @@ fn large_greetings_are_read_a_few_at_a_time() {
             let mut wire = Wire::upgraded(&socket);
             let padding = "x".repeat(1_000_000);
             // What is kept of a greeting has a limit; what is not known is not kept and does no harm.
-            let (hello, expected) = if n % 2 == 0 {
+            let (hello, expected) = if n.is_multiple_of(2) {
                 (json!({ "protocol": 1, "version": "0", "signals": { "env": { "X": padding } } }), "invalid_input")
             } else {
                 (json!({ "protocol": 1, "version": "0", "unknown": padding }), "\"result\"")

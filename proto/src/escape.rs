@@ -20,9 +20,15 @@ fn is_emoji_selector(c: char) -> bool {
     matches!(c, '\u{fe0e}' | '\u{fe0f}')
 }
 
-/// Whether any character of the text has to be made visible.
+/// Whether no character of the text has to be made visible.
 pub fn is_harmless(text: &str) -> bool {
     !marked(text).any(|(_, is_unsafe)| is_unsafe)
+}
+
+/// Whether each line of a wrapped text is harmless. A joined emoji that did not fit its line leaves the joiner at the end,
+/// where it joins nothing.
+pub fn is_harmless_when_wrapped(text: &str) -> bool {
+    text.split('\n').all(|line| is_harmless(line.strip_suffix(JOINER).unwrap_or(line)))
 }
 
 /// The characters of a text, and whether each has to be made visible. A tab moves to the right only, and a joiner between two

@@ -226,7 +226,8 @@ impl Bench<'_> {
 
     fn say(&self, from: &str, to: &str, body: &str, delivery_hint: DeliveryHint) -> i64 {
         let (to, body) = (Recipients::Agent(agent(to)), body.to_owned());
-        self.run(from, Command::SendMessage { to, body, delivery_hint, expires_at: None, from_person: false }).events[0].event_seq
+        self.run(from, Command::SendMessage { to, body, delivery_hint, expires_at: None, from_person: false }).events[0]
+            .event_seq
     }
 
     fn log(&self, room: &RoomId) -> Vec<Event> {
