@@ -78,7 +78,17 @@ fn source_below(dir: &Path, text: &mut String) {
 #[test]
 fn every_item_that_the_pages_for_contributors_name_exists() {
     let mut source = String::new();
-    for dir in ["bench/src", "harness/src", "migrations", "proto/src", "tests", "tt-client/src", "ttd"] {
+    for dir in [
+        "bench/src",
+        "fuzz/src",
+        "fuzz/tests",
+        "harness/src",
+        "migrations",
+        "proto/src",
+        "tests",
+        "tt-client/src",
+        "ttd",
+    ] {
         source_below(&root().join(dir), &mut source);
     }
     let words: BTreeSet<&str> = source.split(|c: char| !c.is_alphanumeric() && c != '_').collect();

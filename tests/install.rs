@@ -360,3 +360,130 @@ fn links_and_permissions_stay() {
     assert_eq!(fs::read_to_string(&real).unwrap(), "a = 1\n");
     assert!(home.path().join(".codex/config.toml").is_symlink());
 }
+
+/// Any value where an object is expected: refused with its place, by `tt install`, `tt uninstall` and `tt doctor` alike.
+#[test]
+fn any_value_in_the_place_of_an_object_is_refused_and_kept() {
+    let values = ["null", "true", "0", "-1e9", "\"\"", "\"talking-stick\"", "[]", "[[]]", "[{}]"];
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (harness, name, section) in [
+        ("claude", ".claude.json", "mcpServers"),
+        ("gemini", ".gemini/settings.json", "mcpServers"),
+        ("opencode", ".config/opencode/opencode.json", "mcp"),
+    ] {
+        let home = with_files();
+        for value in values.into_iter().chain([deep.as_str()]) {
+            for text in [
+                value.to_owned(),
+                format!("{{\"{section}\": {value}}}"),
+                format!("{{\"{section}\": {{\"talking-stick\": {value}}}}}"),
+            ] {
+                write(&home, name, &text);
+                let before = everything(home.path());
+                for command in ["install", "uninstall"] {
+                    let error = home.run(&[command, harness, "--json"]).refused(3);
+                    assert!(error["message"].as_str().unwrap().contains(name), "{error}");
+                }
+                if value.len() < 100 && text.len() > value.len() {
+                    let report = home.run(&["--no-autostart", "doctor", "--json"]);
+                    let report = serde_json::from_str::<Value>(&report.stdout).unwrap();
+                    let checks = report["checks"].as_array().unwrap();
+                    let check = checks.iter().find(|check| check["name"] == harness).unwrap();
+                    assert_eq!(
+                        (&check["status"], &check["error"]),
+                        (&"failed".into(), &"invalid_input".into()),
+                        "{text}"
+                    );
+                }
+                assert_eq!(everything(home.path()), before, "{text:.80}");
+            }
+        }
+    }
+}
+
+/// Reading a pipe would wait for a writer, and reading a device may never end.
+#[test]
+fn what_is_not_an_ordinary_file_is_refused_at_once() {
+    let home = home!();
+    let dir = home.path().join(".codex");
+    fs::create_dir_all(&dir).unwrap();
+    let (config, pipe) = (dir.join("config.toml"), home.path().join("pipe"));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(home.path().join("socket")).unwrap();
+    for target in [pipe.as_path(), &home.path().join("socket"), Path::new("/dev/zero"), Path::new("/dev/tty")] {
+        std::os::unix::fs::symlink(target, &config).unwrap();
+        refused_unread(&home, "config.toml");
+        fs::remove_file(&config).unwrap();
+    }
+    drop(socket);
+    fs::rename(&pipe, &config).unwrap();
+    refused_unread(&home, "config.toml");
+    // The skill and the copy of the old file are read as well.
+    fs::rename(&config, &pipe).unwrap();
+    let skill = home.path().join(".agents/skills/talking-stick/SKILL.md");
+    fs::create_dir_all(skill.parent().unwrap()).unwrap();
+    fs::rename(&pipe, &skill).unwrap();
+    refused_unread(&home, "SKILL.md");
+}
+
+#[track_caller]
+fn refused_unread(home: &Home, name: &str) {
+    for command in ["install", "uninstall"] {
+        let error = home.run(&[command, "codex", "--json"]).refused(3);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("a pipe, a socket or a device") && message.contains(name), "{command}: {error}");
+    }
+}
+
+/// Several at once, as when a script sets up every terminal: each file has one change, and the copy of the original survives.
+#[test]
+fn installs_at_the_same_time_do_not_disturb_each_other() {
+    let home = with_files();
+    let before = everything(home.path());
+    let all_at_once = |command: &str| {
+        let running: Vec<_> = (0..6).map(|_| run::Running::start(&mut home.tt(&[command, "--all"]))).collect();
+        running.into_iter().for_each(|running| _ = running.finish().ok());
+    };
+    for _ in 0..2 {
+        all_at_once("install");
+        let installed = everything(home.path());
+        for (name, text) in FILES {
+            let path = home.path().join(name).display().to_string();
+            assert_eq!(installed[&path].matches("talking-stick").count(), 1, "{}", installed[&path]);
+            assert_eq!(installed[&format!("{path}.before-talking-stick")], *text, "the copy survives");
+        }
+        assert!(!installed.keys().any(|path| path.ends_with(".new")), "{:?}", installed.keys());
+        all_at_once("uninstall");
+        assert_eq!(everything(home.path()), before);
+    }
+}
+
+/// A tt that is stopped in the middle of a change does not hang the next one for ever.
+#[test]
+fn a_lock_that_is_never_given_back_is_reported() {
+    let home = with_files();
+    let dir = fs::File::open(home.path().join(".codex")).unwrap();
+    dir.lock().unwrap();
+    let error = home.run(&["install", "codex", "--json"]).refused(3);
+    assert!(error["message"].as_str().unwrap().contains("another tt"), "{error}");
+    drop(dir);
+    home.run(&["install", "codex"]).ok();
+}
+
+#[test]
+fn directories_are_made_with_the_same_permissions_whatever_the_umask() {
+    for umask in ["000", "022", "077", "777"] {
+        let home = home!();
+        fs::create_dir(home.path().join(".codex")).unwrap();
+        let mut shell = home.command("/bin/sh");
+        shell.args(["-c", "umask $1; \"$2\" install codex && \"$2\" whoami", "sh", umask]).arg(home.tt_path());
+        run::finish(&mut shell).ok();
+        let mode = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o7777;
+        for dir in [".agents", ".agents/skills", ".agents/skills/talking-stick"] {
+            assert_eq!(mode(&home.path().join(dir)), 0o755, "{dir} with umask {umask}");
+        }
+        assert_eq!(mode(&home.paths().data_dir), 0o700, "umask {umask}");
+        let file = fs::metadata(home.path().join(".codex/config.toml")).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600, "umask {umask}");
+    }
+}

@@ -417,7 +417,13 @@ fn no_body_can_break_out_of_its_line() {
     home.run(&["notes", "add", "--", hostile[1]]).ok();
     let id = mcp.ask_tool("list_notes", json!({"room_id": room}));
     let answer = mcp.answer(id);
-    assert_eq!(bodies(&answer), hostile, "and each reads as it was written");
+    // Models of some harnesses read the structured content, decoded: nothing hides there either.
+    assert_eq!(bodies(&answer), hostile.map(tt_proto::escape::escape_lines));
+    let structured = &answer["result"]["structuredContent"];
+    assert_eq!(structured["notes"][0]["body"], tt_proto::escape::escape_lines(hostile[1]));
+    let mut visible = structured.clone();
+    tt_proto::escape::escape_value(&mut visible);
+    assert_eq!(&visible, structured);
     let texts: Vec<&str> =
         answer["result"]["content"].as_array().unwrap().iter().map(|part| part["text"].as_str().unwrap()).collect();
     let [notes, inbox] = texts[..] else { panic!("{texts:?}") };

@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tt_client::connect::Settings;
-use tt_proto::requests::TakeMessages;
+use tt_proto::ErrorCode;
+use tt_proto::requests::{ConfirmMessages, ReturnMessages, TakeMessages};
 use tt_tests::{Finished, Home, InProcess, LIMIT, Lines, Member, Running, block_on, home, process, run};
 
 /// Long enough for fifty of them to fill any pipe.
@@ -244,6 +245,67 @@ fn too_much_to_replay_is_skipped_and_stays_in_the_log() {
     let seqs = told(&home, 60, 1);
     follower.signal(Signal::SIGCONT);
     seqs.iter().for_each(|expected| assert_eq!(seq(&lines.json()), *expected));
+}
+
+#[test]
+fn what_another_surface_holds_is_not_skipped_over() {
+    let home = home!();
+    let seqs = told(&home, 20, 1);
+    block_on(async {
+        // A surface that has taken some in the middle and shown none of them.
+        let mut first = Member::join(&home, "reader").await;
+        let mut other = Member::join(&home, "reader").await;
+        let held = other.take(0).await.events;
+        assert_eq!(held.len(), 20);
+        let back = |seqs: Vec<i64>| move |room_id| ReturnMessages { room_id, event_seqs: seqs };
+        let returned = other.call(back([&seqs[..4], &seqs[8..]].concat())).await.returned;
+        assert_eq!(returned, 16);
+        let shown = tt(&home, "reader", &["msg", "recv", "--max-replay", "5"]);
+        let lines: Vec<Value> = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0], json!({"skipped": 11, "from_seq": seqs[0], "to_seq": seqs[14]}));
+        assert_eq!(lines[1..].iter().map(seq).collect::<Vec<_>>(), seqs[15..]);
+
+        // Nobody confirms or returns them for it.
+        let confirm = |seqs: &[i64]| {
+            let event_seqs = seqs.to_vec();
+            |room_id| ConfirmMessages { room_id, surface: "recv".into(), event_seqs }
+        };
+        let refused = first.try_call(confirm(&seqs)).await.unwrap_err();
+        assert_eq!((refused.code, &refused.details["event_seqs"]), (ErrorCode::MessageHeld, &json!(seqs[4..8])));
+        let refused = first.try_call(back(seqs[..5].to_vec())).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::MessageHeld);
+        assert_eq!(first.unread().await, 4, "and nothing was changed");
+        // What was delivered is confirmed again by anyone; what it holds, by the surface itself.
+        assert_eq!(first.call(confirm(&seqs[..4])).await.confirmed, 0);
+        assert_eq!(other.call(confirm(&seqs[4..6])).await.confirmed, 2);
+        assert_eq!(other.call(confirm(&seqs[4..6])).await.confirmed, 0);
+        drop(other);
+        let left: Vec<i64> = first.take(LIMIT.as_millis() as u64).await.events.iter().map(|e| e.event_seq).collect();
+        assert_eq!(left, seqs[6..8], "a surface that ended showed nobody these");
+    });
+}
+
+#[test]
+fn more_than_one_confirmation_can_list_is_skipped_in_several_steps() {
+    let home = home!();
+    let first = told(&home, 1, 1)[0];
+    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
+    let copies = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10100)
+         INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json)
+         SELECT 'copy-' || i, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json
+         FROM n, room_events WHERE event_seq = {first};
+         INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id)
+         SELECT e.event_seq, d.recipient_agent_id, d.room_id, d.from_agent_id FROM room_events e, deliveries d
+         WHERE e.event_id LIKE 'copy-%' AND d.event_seq = {first};"
+    );
+    database.execute_batch(&copies).unwrap();
+    let shown = tt(&home, "reader", &["msg", "recv", "--max-replay", "5"]);
+    let lines: Vec<Value> = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let skipped: Vec<&Value> = lines.iter().map(|line| &line["skipped"]).take(3).collect();
+    assert_eq!((skipped, lines.len()), (vec![&json!(10_000), &json!(96), &Value::Null], 7));
+    assert_eq!(seq(&lines[6]), first + 10_100);
+    assert_eq!(received(&home, &[]), [0_i64; 0], "and all of it is confirmed");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn screen(name: &str, home: &Home, command: impl Fn() -> Command) {
     compare(name, &shown);
 }
 
-/// What differs from run to run, made the same: the home, the version, ids, and what is left of a lease. Each keeps its
+/// What differs from run to run, made the same: the home, the version, ids, sizes, and what is left of a lease. Each keeps its
 /// width, so that lines break where they did. Times are hours old, or just now.
 fn settled(text: &str, home: &Home) -> String {
     let same_width = |path: &str| format!("{:x<width$}", "/home/someone", width = path.len());
@@ -143,6 +143,9 @@ fn settled(text: &str, home: &Home) -> String {
     for left in 0..AHEAD {
         text = text.replace(&format!("after {}m without", 45 + AHEAD - left), "after 44m without");
         text = text.replace(&format!("not there in {}m", 20 + AHEAD - left), "not there in 19m");
+    }
+    for tenth in 0..100 {
+        text = text.replace(&format!("{:.1} MB", f64::from(tenth) / 10.0), "0.0 MB");
     }
     let lines: Vec<String> = text.split('\n').map(without_ids).collect();
     lines.join("\n")

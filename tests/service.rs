@@ -123,3 +123,19 @@ fn without_a_service_manager_the_files_are_there_and_the_rest_is_said() {
     let error = run::finish(home.tt(&["--json", "service", "install"]).env("PATH", home.path().join("bin"))).refused(1);
     assert!(error["message"].as_str().unwrap().contains("Failed to connect to bus"), "{error}");
 }
+
+#[test]
+fn a_path_with_a_line_break_never_reaches_a_unit_file() {
+    let home = home!();
+    let odd = home.path().join("x\nExecStartPre=evil\n");
+    let program = odd.join("ttd");
+    std::fs::create_dir(&odd).unwrap();
+    std::os::unix::fs::symlink(home.ttd_path(), &program).unwrap();
+    let names = ["TALKING_STICK_DAEMON", "TALKING_STICK_DATA_DIR", "TALKING_STICK_SOCKET"];
+    for (name, value) in names.into_iter().zip([&program, &odd, &odd.join("s")]) {
+        let error = service(&home, &["install"], &[(name, value)]).refused(3);
+        assert_eq!(error["error"], "invalid_input", "{error}");
+        assert!(units(&home).iter().all(|unit| !unit.exists()), "{name}");
+        assert_eq!(asked(&home), Vec::<String>::new(), "{name}");
+    }
+}

@@ -567,6 +567,32 @@ fn following_the_log_survives_a_restart_and_ends_with_its_cursor() {
     assert!(lines.silent());
 }
 
+/// Whoever kills a daemon may kill the next one as well, before it is ready.
+#[test]
+fn a_follower_survives_daemons_that_are_killed_while_they_start() {
+    let home = home!();
+    block_on(async { Member::join(&home, "a").await });
+    let (killed, real) = (home.path().join("killed"), home.ttd_path().display());
+    let text = format!(
+        "#!/bin/sh\nif [ \"$(wc -l < '{0}')\" -lt 5 ]; then echo x >> '{0}'; kill -9 $$; fi\nexec '{real}' \"$@\"\n",
+        killed.display()
+    );
+    std::fs::write(&killed, "").unwrap();
+    let script = home.script("killed-at-first", &text);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = home.tt_as("a", &["events", "--follow", "--target", "any", "--after", "0"]);
+    let follower = Running::writing_to(command.env("TALKING_STICK_DAEMON", script), writer);
+    let lines = Lines::of(reader);
+    assert_eq!(lines.json()["event_type"], "member_joined");
+    home.kill_daemon();
+    // The follower alone brings it back.
+    home.wait_for(&follower);
+    assert_eq!(std::fs::read_to_string(&killed).unwrap().lines().count(), 5, "five were killed");
+    run::finish(&mut home.tt_as("b", &["--no-autostart", "msg", "send", "room", "still here"])).ok();
+    let shown = std::iter::from_fn(|| Some(lines.json())).find(|line| line["event_type"] == "message_sent").unwrap();
+    assert_eq!(shown["payload"]["body"], "still here");
+}
+
 #[test]
 fn a_follower_outlives_a_restart_though_its_directory_is_gone() {
     let home = home!();
@@ -610,12 +636,8 @@ fn two_surfaces_that_race_never_show_the_same_message() {
                         let taken: Vec<i64> =
                             surface.take(0).await.events.iter().map(|event| event.event_seq).collect();
                         shown.lock().unwrap().extend(taken.iter().copied());
-                        let confirm = |room_id| ConfirmMessages {
-                            room_id,
-                            surface: "recv".into(),
-                            event_seqs: taken.clone(),
-                            ..Default::default()
-                        };
+                        let confirm =
+                            |room_id| ConfirmMessages { room_id, surface: "recv".into(), event_seqs: taken.clone() };
                         let confirmed = surface.call(confirm).await.confirmed;
                         assert_eq!(confirmed, taken.len(), "somebody else had shown one of {taken:?} before");
                         if last_round && taken.is_empty() {

@@ -4,6 +4,8 @@ mod identity;
 mod layers;
 mod layout;
 mod lifecycle;
+mod lost_files;
+mod namespaces;
 mod recovery;
 mod service;
 mod versions;

@@ -1,5 +1,6 @@
 //! What happens in rooms: turns, messages, membership.
 
+mod limits;
 mod messages;
 mod names;
 mod payloads;

@@ -1,5 +1,13 @@
 //! Nothing another agent writes can drive the terminal of whoever reads it, or pass for somebody else's line.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
 use tt_tests::{Finished, Home, home, run, terminal};
 
 /// Clears the screen, sets the title, writes the clipboard, turns the text around, and starts a line of its own.
@@ -17,11 +25,7 @@ fn as_person(home: &Home, args: &[&str]) -> String {
 #[track_caller]
 fn harmless(text: &str) {
     assert!(!text.is_empty());
-    let bad = |c: char| {
-        (c.is_control() && c != '\n')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-    };
-    assert!(!text.chars().any(bad), "{text:?}");
+    assert!(text.lines().all(tt_proto::escape::is_harmless), "{text:?}");
 }
 
 #[test]
@@ -47,9 +51,10 @@ fn bodies_names_handoffs_notes_and_reasons_are_shown_harmless() {
     harmless(&as_person(&home, &["try"]));
     harmless(&as_person(&home, &["status"]));
     let json = as_agent(&home, "codex:1", &["events"]).ok();
+    harmless(&json.stdout);
     assert!(
         json.json()["events"].as_array().unwrap().iter().any(|event| event["payload"]["body"] == NASTY),
-        "intact in JSON"
+        "and it means what was sent"
     );
 }
 
@@ -144,4 +149,139 @@ fn an_id_cannot_pass_for_another_members_name() {
     assert!(said.contains("\"alice\"") && said.contains("\"everyone\""), "{said}");
     let kicked = as_agent(&home, "human:alice", &["kick", "everyone", "--force", "--text"]).ok().stdout;
     assert!(kicked.contains("\"everyone\""), "{kicked}");
+}
+
+/// A daemon that means harm: it passes calls on to a real one, and puts something nasty into one text of the answers, the one
+/// with this number. It counts the texts of all answers to a connection.
+#[derive(Default)]
+struct HostileDaemon {
+    nasty: AtomicUsize,
+    texts: AtomicUsize,
+}
+
+impl HostileDaemon {
+    fn start(real: &Path, socket: &Path) -> Arc<Self> {
+        let (daemon, real) = (Arc::<Self>::default(), real.to_owned());
+        let (listener, hostile) = (UnixListener::bind(socket).unwrap(), daemon.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                hostile.texts.store(0, Ordering::SeqCst);
+                let _ = hostile.serve(client, UnixStream::connect(&real).unwrap());
+            }
+        });
+        daemon
+    }
+
+    fn serve(&self, mut client: UnixStream, mut real: UnixStream) -> std::io::Result<()> {
+        let mut requests = BufReader::new(client.try_clone()?);
+        let mut answers = BufReader::new(real.try_clone()?);
+        while let Some((head, body)) = message(&mut requests)? {
+            real.write_all(&[head.as_bytes(), &body].concat())?;
+            let Some((head, body)) = message(&mut answers)? else { break };
+            let mut answer: Value = serde_json::from_slice(&body)?;
+            self.spoil(&mut answer);
+            let body = answer.to_string();
+            let head: String = head
+                .lines()
+                .map(|line| match line.to_ascii_lowercase().starts_with("content-length") {
+                    true => format!("content-length: {}\r\n", body.len()),
+                    false => format!("{line}\r\n"),
+                })
+                .collect();
+            client.write_all((head + &body).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Counts one more text, and tells whether it is the one.
+    fn is_next_nasty(&self) -> bool {
+        self.texts.fetch_add(1, Ordering::SeqCst) == self.nasty.load(Ordering::SeqCst)
+    }
+
+    fn spoil(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if self.is_next_nasty() => *text = NASTY.to_owned(),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.spoil(item)),
+            // By its version a client decides whether to replace the daemon, and by its pid which process to end.
+            Value::Object(fields) => {
+                fields.iter_mut().filter(|(key, _)| *key != "version").for_each(|(_, v)| self.spoil(v))
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One message of HTTP: its head with the empty line, and its body.
+fn message(from: &mut impl BufRead) -> std::io::Result<Option<(String, Vec<u8>)>> {
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let start = head.len();
+        if from.read_line(&mut head)? == 0 {
+            return Ok(None);
+        }
+        let line = head[start..].trim().to_ascii_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body)?;
+    Ok(Some((head, body)))
+}
+
+/// Every text of every answer in turn, whatever it means: what is printed of it cannot drive the terminal.
+#[test]
+fn a_hostile_daemon_cannot_drive_the_terminal_through_any_field() {
+    let home = home!();
+    std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
+    as_person(&home, &["join"]);
+    as_agent(&home, "codex:1", &["join"]).ok();
+    as_agent(&home, "codex:1", &["try"]).ok();
+    as_agent(&home, "codex:1", &["notes", "add", "a note"]).ok();
+    as_agent(&home, "codex:1", &["release", "--status", "s", "--next-action", "n", "--artifact", "a.rs=edit"]).ok();
+    as_agent(&home, "codex:1", &["msg", "send", "room", "hello"]).ok();
+    let dir = home.path().join("hostile");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let hostile = HostileDaemon::start(&home.paths().socket, &dir.join("s"));
+    let commands: [&[&str]; 14] = [
+        &["state", "--all"],
+        &["status"],
+        &["list"],
+        &["events"],
+        &["notes", "list"],
+        &["notes", "add", "more"],
+        &["msg", "recv", "--after", "0"],
+        &["msg", "send", "codex:1", "hello"],
+        &["whoami", "--explain"],
+        &["join"],
+        &["daemon", "status"],
+        &["doctor"],
+        &["try"],
+        &["heartbeat"],
+    ];
+    let mut tried = 0;
+    for args in commands {
+        // JSON is escaped as a whole, so a few texts show it.
+        for (format, limit) in [("--text", usize::MAX), ("--json", 10)] {
+            for number in 0..limit {
+                hostile.nasty.store(number, Ordering::SeqCst);
+                let mut command = home.tt(&[&["--no-autostart", format], args].concat());
+                command.env("TALKING_STICK_SOCKET", dir.join("s")).current_dir(home.path().join("repo"));
+                let shown = run::finish(&mut command);
+                for text in [&shown.stdout, &shown.stderr] {
+                    assert!(text.lines().all(tt_proto::escape::is_harmless), "{args:?}, text {number}: {text:?}");
+                }
+                tried += 1;
+                // The first texts are those of the greeting, which no answer is without.
+                if number >= hostile.texts.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(tried > 200, "only {tried} texts were tried");
 }

@@ -116,7 +116,7 @@ async fn measure(args: &Args) -> Fallible<bool> {
     table::head();
     group!(["rpc"], async { one(rpc::round_trip(effort).await) });
     group!(["send", "subscriber"], messages::send_and_subscriber(effort));
-    group!(["writers", "writer-cpu"], messages::writers(effort));
+    group!(["writers", "writers-calls", "writer-cpu"], messages::writers(effort));
     group!(["fanout"], async { one(messages::fanout(effort).await) });
     group!(["turn"], async { one(turns::release_to_turn(effort).await) });
     group!(["killed"], async { one(turns::holder_killed(effort).await) });

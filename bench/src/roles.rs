@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read, Write};
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use jsonrpsee::core::client::Subscription;
 use tt_client::connect::{Client, HttpClient};
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::paths::Environment;
-use tt_proto::requests::{EventItem, JoinPath, ReleaseStick, SendMessage, SubscribeEvents, TakeoverStick, WaitForTurn};
+use tt_proto::requests::{
+    EventItem, JoinPath, ReleaseStick, SendMessage, SubscribeEvents, TakeoverStick, WaitForTurn, Whoami,
+};
 use tt_proto::turn::WaitStatus;
 use tt_proto::{AgentId, RoomId};
 
@@ -147,10 +149,15 @@ async fn wait(room: RoomId) -> Fallible<()> {
 }
 
 /// Agents in so many rooms, each with a thread and a connection of its own, that send to a neighbour as fast as they are
-/// answered; as many messages together as they are told each time.
+/// answered; as many messages together as they are told each time. Told `calls` and a number, they make calls that write
+/// nothing instead.
 fn write(rooms: usize, writers: usize) -> Fallible<()> {
-    let round =
-        Arc::new(Round { left: AtomicUsize::new(0), begin: Barrier::new(writers + 1), end: Barrier::new(writers + 1) });
+    let round = Arc::new(Round {
+        left: AtomicUsize::new(0),
+        sending: AtomicBool::new(true),
+        begin: Barrier::new(writers + 1),
+        end: Barrier::new(writers + 1),
+    });
     for n in 0..writers {
         let round = round.clone();
         std::thread::spawn(move || {
@@ -165,7 +172,9 @@ fn write(rooms: usize, writers: usize) -> Fallible<()> {
     round.end.wait();
     report("ready")?;
     while let Some(line) = told()? {
-        round.left.store(line.parse()?, Ordering::Relaxed);
+        let calls = line.strip_prefix("calls ");
+        round.sending.store(calls.is_none(), Ordering::Relaxed);
+        round.left.store(calls.unwrap_or(&line).parse()?, Ordering::Relaxed);
         let from = now();
         round.begin.wait();
         round.end.wait();
@@ -177,6 +186,8 @@ fn write(rooms: usize, writers: usize) -> Fallible<()> {
 /// What the writers do together.
 struct Round {
     left: AtomicUsize,
+    /// Whether they send, or make calls that write nothing.
+    sending: AtomicBool,
     begin: Barrier,
     end: Barrier,
 }
@@ -193,7 +204,12 @@ fn writer(n: usize, rooms: usize, writers: usize, round: &Round) -> Fallible<()>
     round.end.wait();
     loop {
         round.begin.wait();
+        let sending = round.sending.load(Ordering::Relaxed);
         while round.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            if !sending {
+                client.call(&Whoami::default())?;
+                continue;
+            }
             client.call(&SendMessage {
                 room_id: room.clone(),
                 body: BODY.into(),

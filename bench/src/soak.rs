@@ -96,13 +96,7 @@ pub(crate) async fn agent(room: RoomId, number: u64, messages: usize) -> Fallibl
                 twice.set(twice.get() + u64::from(!seen.borrow_mut().insert(event.event_seq)));
             }
             let seqs = taken.events.iter().map(|event| event.event_seq).collect();
-            rpc.call(ConfirmMessages {
-                room_id: room.clone(),
-                surface: "follow".into(),
-                event_seqs: seqs,
-                ..Default::default()
-            })
-            .await?;
+            rpc.call(ConfirmMessages { room_id: room.clone(), surface: "follow".into(), event_seqs: seqs }).await?;
         }
         Fallible::Ok(())
     };

@@ -49,14 +49,17 @@ codes! {
     InvalidCursor = "invalid_cursor", "use a cursor_event_seq the daemon gave out";
     InvalidBody = "invalid_body", "write at least one character";
     MessageTooLarge = "message_too_large", "keep a message within 4096 bytes; put the rest into a file or a note";
+    MessageHeld = "message_held", "another surface of yours has taken it; that one shows and confirms it";
     InvalidDeliveryHint = "invalid_delivery_hint", "use normal, important or interrupt";
     InvalidEventTypeFilter = "invalid_event_type_filter", "use the names of event types";
     BodyTooLarge = "body_too_large", "keep a note within 16 KiB";
     InvalidInput = "invalid_input", "check the arguments against --help";
     AgentIdRequired = "agent_id_required", "say hello first, so that the daemon knows who is calling";
     StorageUnavailable = "storage_unavailable", "check the data directory: its disk, its permissions, and `tt daemon logs`";
+    OutcomeUnknown = "outcome_unknown", "repeat the call with the same idempotency_key, and it is done once; without a key, look first whether it was done";
     SchemaTooNew = "schema_too_new", "a newer talking-stick wrote this database; install that version or a newer one";
     ProtocolMismatch = "protocol_mismatch", "install the same version of tt and ttd, then run `tt daemon restart`";
+    Overloaded = "overloaded", "end followers that nobody needs (`tt events --follow`, `tt msg recv --follow`), then try again";
     DaemonUnreachable = "daemon_unreachable", "run `tt daemon status`, then `tt daemon restart`";
 }
 

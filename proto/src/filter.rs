@@ -13,6 +13,15 @@ pub enum OneOrMany {
     Many(Vec<String>),
 }
 
+impl OneOrMany {
+    pub fn names(&self) -> &[String] {
+        match self {
+            OneOrMany::One(name) => std::slice::from_ref(name),
+            OneOrMany::Many(names) => names,
+        }
+    }
+}
+
 /// The filters of the wire, all optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventFilter {
@@ -61,7 +70,12 @@ impl EventFilter {
         let event_types = match names {
             None => None,
             Some(names) if names.is_empty() => return Err(bad("the list of event types is empty".into())),
-            Some(names) => Some(names.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?),
+            Some(names) => {
+                let mut types = names.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+                types.sort_unstable_by_key(|event_type| event_type.as_str());
+                types.dedup();
+                Some(types)
+            }
         };
         let target = match self.target_agent_id.as_deref().unwrap_or(default_target) {
             "any" => Target::Any,

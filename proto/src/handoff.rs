@@ -5,6 +5,9 @@ use serde_json::value::RawValue;
 
 use crate::{Error, ErrorCode};
 
+/// The longest handoff, in bytes of JSON.
+pub const MAX_HANDOFF_BYTES: usize = 64 * 1024;
+
 /// JSON kept exactly as it was sent, unknown fields included. The default is `null`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -90,6 +93,12 @@ impl Handoff {
     /// Reads and checks a handoff.
     pub fn check(raw: &RawJson) -> Result<Self, Error> {
         let bad = |message: String| Error::new(ErrorCode::InvalidHandoff, message);
+        let bytes = raw.as_str().len();
+        if bytes > MAX_HANDOFF_BYTES {
+            return Err(bad(format!("the handoff has {bytes} bytes; at most {MAX_HANDOFF_BYTES} are allowed"))
+                .hint("put the rest into a file and name it under artifacts")
+                .detail("max_bytes", MAX_HANDOFF_BYTES));
+        }
         let handoff: Handoff =
             serde_json::from_str(raw.as_str()).map_err(|e| bad(format!("the handoff cannot be read: {e}")))?;
         for (field, text) in [("status", &handoff.status), ("next_action", &handoff.next_action)] {
@@ -143,6 +152,16 @@ mod tests {
         ] {
             assert_eq!(check(bad).unwrap_err().code, ErrorCode::InvalidHandoff, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_longest_handoff_is_64_kib() {
+        let handoff = |bytes: usize| {
+            let frame = r#"{"status":"","next_action":"n"}"#;
+            format!(r#"{{"status":"{}","next_action":"n"}}"#, "x".repeat(bytes - frame.len()))
+        };
+        assert!(check(&handoff(MAX_HANDOFF_BYTES)).is_ok());
+        assert_eq!(check(&handoff(MAX_HANDOFF_BYTES + 1)).unwrap_err().code, ErrorCode::InvalidHandoff);
     }
 
     #[test]

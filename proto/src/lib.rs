@@ -16,6 +16,7 @@ pub mod ids;
 pub mod message;
 pub mod names;
 pub mod note;
+pub mod page;
 pub mod paths;
 pub mod policy;
 pub mod requests;

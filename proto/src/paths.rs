@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -201,7 +201,8 @@ pub fn is_private_dir(dir: &Path) -> Result<bool, Error> {
         Ok(meta) => meta,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(e) => {
-            return refuse(format!("cannot look at {shown}: {e}"), format!("check the permissions above {shown}"));
+            let hint = "set TALKING_STICK_DATA_DIR to a directory of yours, below directories you may enter";
+            return refuse(format!("cannot look at {shown}: {e}"), hint.into());
         }
     };
     let uid = nix::unistd::getuid();
@@ -219,9 +220,7 @@ pub fn is_private_dir(dir: &Path) -> Result<bool, Error> {
     if meta.uid() != uid.as_raw() {
         return refuse(
             format!("{shown} belongs to uid {}, not to uid {uid}", meta.uid()),
-            format!(
-                "give it back with: sudo chown {uid} '{shown}', or set TALKING_STICK_DATA_DIR to a directory of yours"
-            ),
+            "leave it alone, and set TALKING_STICK_DATA_DIR to a directory of yours".into(),
         );
     }
     if meta.mode() & 0o1000 != 0 {
@@ -232,12 +231,43 @@ pub fn is_private_dir(dir: &Path) -> Result<bool, Error> {
         );
     }
     if meta.mode() & 0o077 != 0 {
+        // Only a directory that is ours alone is to be closed: a home directory, say, may have to stay open to others.
+        let is_ours = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("talking-stick"));
         return refuse(
             format!("{shown} is open to other users (mode {:04o})", meta.mode() & 0o7777),
-            format!("make it private: chmod 700 '{shown}'"),
+            match is_ours {
+                true => format!("make it private: chmod 700 '{shown}'"),
+                false => format!(
+                    "leave it as it is, and use a directory inside it: mkdir -m 700 '{}'",
+                    dir.join("talking-stick").display()
+                ),
+            },
         );
     }
     Ok(true)
+}
+
+/// The mode of a directory that only its owner may enter.
+pub const PRIVATE_DIR_MODE: u32 = 0o700;
+
+/// The mode of a directory that we make in a place that belongs to another program. Others may look, nobody else may write.
+pub const SHARED_DIR_MODE: u32 = 0o755;
+
+/// Makes a directory and those above it that are missing, with exactly this mode, whatever the umask is. A directory that is
+/// there is left as it is.
+pub fn make_dirs(dir: &Path, mode: u32) -> std::io::Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = dir.parent() {
+        make_dirs(above, mode)?;
+    }
+    match std::fs::DirBuilder::new().mode(mode).create(dir) {
+        // The umask can only have taken permissions away.
+        Ok(()) => std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// Makes the directory, private from its first instant, or checks the one that is there.
@@ -245,10 +275,9 @@ pub fn ensure_private_dir(dir: &Path) -> Result<(), Error> {
     if is_private_dir(dir)? {
         return Ok(());
     }
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| {
+    make_dirs(dir, PRIVATE_DIR_MODE).map_err(|e| {
         Error::new(ErrorCode::StorageUnavailable, format!("cannot create {}: {e}", dir.display()))
-            .hint("make its parent writable, or set TALKING_STICK_DATA_DIR to a directory you can write")
+            .hint("set TALKING_STICK_DATA_DIR to a directory of yours, in a place where you can write")
             .detail("path", dir.display().to_string())
     })?;
     is_private_dir(dir).map(|_| ())
@@ -256,8 +285,6 @@ pub fn ensure_private_dir(dir: &Path) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn resolve(pairs: &[(&str, &str)]) -> Paths {
@@ -349,7 +376,7 @@ mod tests {
     #[test]
     fn only_a_private_directory_of_ones_own_is_accepted() {
         let base = tempfile::tempdir().unwrap();
-        let dir = base.path().join("d");
+        let dir = base.path().join("talking-stick");
         assert!(!is_private_dir(&dir).unwrap());
         std::fs::create_dir(&dir).unwrap();
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -358,6 +385,11 @@ mod tests {
             std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
             assert!(is_private_dir(&dir).unwrap_err().hint.contains("chmod 700"));
         }
+        // A directory that holds other things too, such as a home directory, is not to be closed because of us.
+        let theirs = base.path().join("home");
+        make_dirs(&theirs, SHARED_DIR_MODE).unwrap();
+        let open = is_private_dir(&theirs).unwrap_err();
+        assert!(!open.hint.contains("chmod") && open.hint.contains("mkdir -m 700"), "{}", open.hint);
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o1777)).unwrap();
         let shared = is_private_dir(&dir).unwrap_err();
         assert!(!shared.hint.contains("chmod"), "nobody should be told to close /tmp: {}", shared.hint);

@@ -9,6 +9,7 @@ impl Script {
     pub(super) fn messages(&mut self) {
         let (mut a, room_id) = self.member("claude:a", "mail");
         let (mut b, _) = self.member("claude:b", "mail");
+        let (mut b2, _) = self.member("claude:b", "mail");
         let mut stranger = self.agent("claude:s");
         let rec = &mut self.recorder;
         let send = |fields: Value| {
@@ -21,6 +22,8 @@ impl Script {
         let keyed = send(json!({"to_agent_id": "claude:b", "delivery_hint": "interrupt", "idempotency_key": "send"}));
         rec.succeeds(&mut a, "to an agent id", "send_message", keyed.clone());
         rec.succeeds(&mut a, "the same key again", "send_message", keyed);
+        let other = send(json!({"to_agent_id": "claude:b", "idempotency_key": "send"}));
+        rec.fails(&mut a, "invalid_input", "the same key for another message", "send_message", other);
         let last = rec.succeeds(&mut a, "to a name", "send_message", send(json!({"to": "claude:b"})));
         rec.succeeds(&mut a, "to the room", "send_message", send(json!({"to": "room"})));
         let mut fails = |caller: &mut Caller, code, case, fields| {
@@ -57,15 +60,13 @@ impl Script {
         rec.fails(&mut stranger, "unknown_member", "no member", "take_messages", take(json!({})));
         rec.fails(&mut b, "room_not_found", "no such room", "take_messages", take(json!({"room_id": ABSENT_ID})));
 
-        let skipped = json!({"skipped": 1, "from_seq": first["event_seq"], "to_seq": first["event_seq"]});
-        let confirm = |surface: &str, room_id: &Value| {
-            json!({
-                "room_id": room_id, "surface": surface, "event_seqs": [last["event_seq"]], "skipped": skipped,
-                "from_agent_id": null
-            })
-        };
+        let confirm = |surface: &str, room_id: &Value| json!({"room_id": room_id, "surface": surface, "event_seqs": [first["event_seq"], last["event_seq"]]});
+        let held = confirm("recv", &room_id);
+        rec.fails(&mut b2, "message_held", "taken by another connection", "confirm_messages", held);
+        let held = json!({"room_id": room_id, "event_seqs": [first["event_seq"]]});
+        rec.fails(&mut b2, "message_held", "taken by another connection", "return_messages", held);
         rec.succeeds(&mut b, "one shown, one skipped", "confirm_messages", confirm("recv", &room_id));
-        rec.succeeds(&mut b, "again", "confirm_messages", confirm("recv", &room_id));
+        rec.succeeds(&mut b2, "again", "confirm_messages", confirm("recv", &room_id));
         let least = json!({"room_id": room_id, "surface": "follow", "event_seqs": []});
         rec.succeeds(&mut b, "none", "confirm_messages", least);
         rec.fails(&mut b, "invalid_input", "an unknown surface", "confirm_messages", confirm("dream", &room_id));

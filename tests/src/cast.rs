@@ -51,9 +51,10 @@ impl Cast {
 }
 
 impl Processes for Cast {
-    fn get(&self, pid: u32) -> Option<Process> {
+    fn get(&self, pid: u32) -> std::io::Result<Process> {
         if (FIRST..FIRST + PLAYERS).contains(&pid) {
-            return (!self.dead.borrow().contains(&pid)).then(|| Self::play(pid));
+            let alive = (!self.dead.borrow().contains(&pid)).then(|| Self::play(pid));
+            return alive.ok_or_else(|| std::io::ErrorKind::NotFound.into());
         }
         // Nobody's shell is watched: whoever names no player lives where nobody can see it.
         self.kernel.get(pid).map(|process| Process { session: process.pid, ..process })
@@ -67,10 +68,16 @@ impl Processes for Cast {
         self.kernel.host_id()
     }
 
+    fn machine_id(&self) -> String {
+        self.kernel.machine_id()
+    }
+
+    fn earlier_host_ids(&self) -> Vec<String> {
+        self.kernel.earlier_host_ids()
+    }
+
     fn open(&self, pid: u32) -> std::io::Result<Exit> {
-        if self.get(pid).is_none() {
-            return Err(std::io::ErrorKind::NotFound.into());
-        }
+        self.get(pid)?;
         let mut dead = self.dead.subscribe();
         Ok(Box::pin(async move {
             let _ = dead.wait_for(|dead| dead.contains(&pid)).await;
@@ -79,7 +86,7 @@ impl Processes for Cast {
     }
 
     fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
-        let players = (FIRST..FIRST + PLAYERS).filter_map(|player| self.get(player));
-        Box::new(self.get(pid).into_iter().chain(players))
+        let players = (FIRST..FIRST + PLAYERS).filter_map(|player| self.get(player).ok());
+        Box::new(self.get(pid).ok().into_iter().chain(players))
     }
 }

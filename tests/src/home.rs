@@ -179,6 +179,21 @@ impl Home {
         copy
     }
 
+    /// Waits until a member of this harness holds the stick in the workspace that everybody shares.
+    #[track_caller]
+    pub fn until_member(&self, harness: &str) {
+        let started = Instant::now();
+        loop {
+            let mut look = self.tt(&["state", "--json"]);
+            let state = crate::run::finish(look.current_dir(self.workspace()));
+            let state = serde_json::from_str::<serde_json::Value>(&state.stdout).unwrap_or_default();
+            if state["room"]["owner"].as_str().is_some_and(|owner| owner.starts_with(harness)) {
+                return;
+            }
+            assert!(started.elapsed() < LIMIT, "no member of {harness}: {state}");
+        }
+    }
+
     /// Waits until somebody is in a wait in the workspace at this path below the home.
     #[track_caller]
     pub fn until_waiting(&self, workspace: &str) {

@@ -105,7 +105,7 @@ impl Gate {
 }
 
 impl Processes for Gate {
-    fn get(&self, pid: u32) -> Option<Process> {
+    fn get(&self, pid: u32) -> std::io::Result<Process> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting += 1;
         self.changed.notify_all();

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tt_proto::{Error, ErrorCode};
@@ -16,7 +17,9 @@ use crate::text::Style;
 
 /// Runs a command that keeps running, in a runtime on this thread.
 pub(crate) fn block_on<T>(command: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+    // A local runtime, because the code of any other includes a scheduler of many threads, which needs the library of
+    // mathematics: one file more to open and map for every command that starts.
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).map_err(|e| {
         CommandError::Local(Error::new(ErrorCode::InvalidInput, format!("the runtime could not be started: {e}")))
     })?;
     let result = runtime.block_on(command);

@@ -50,7 +50,7 @@ impl HandoffArgs {
 }
 
 /// `src/a.rs`, `src/a.rs:10-20`, `src/a.rs:7`, `src/a.rs:10-20=review`.
-fn artifact(text: &str) -> Result<Artifact, String> {
+pub(crate) fn artifact(text: &str) -> Result<Artifact, String> {
     let (rest, role) = match text.rsplit_once('=') {
         Some((rest, role)) => (rest, role_named(role).ok_or_else(|| format!("there is no role {role:?}"))?),
         None => (text, Role::Examine),

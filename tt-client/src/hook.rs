@@ -24,7 +24,7 @@ pub(crate) fn read_session() -> Result<String, Error> {
 }
 
 /// Reads one object and nothing after it: the harness may keep its end open.
-fn read(input: impl Read) -> Result<String, Error> {
+pub(crate) fn read(input: impl Read) -> Result<String, Error> {
     let mut objects = serde_json::Deserializer::from_reader(input.take(MAX_HOOK_INPUT)).into_iter::<Input>();
     match objects.next() {
         Some(Ok(input)) if !input.session_id.is_empty() => Ok(input.session_id),

@@ -9,6 +9,8 @@ mod commands;
 pub mod connect;
 mod error;
 mod follow;
+#[doc(hidden)]
+pub mod fuzz;
 mod handoff;
 mod hook;
 mod install;

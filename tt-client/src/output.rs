@@ -1,6 +1,7 @@
-//! Writes responses and errors: JSON with one object a line for an agent, text for a person.
+//! Writes responses and errors: JSON with one object a line for an agent, text for a person. No response reaches a terminal or a
+//! model in any other way, and no hidden character gets past this file, whichever field of a response it is in.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use serde::Serialize;
 use tt_proto::Error;
@@ -21,12 +22,11 @@ pub enum Format {
 pub struct Output {
     pub format: Format,
     style: Style,
-    terminal: bool,
 }
 
 impl Output {
     pub fn new(format: Format, env: &Environment) -> Self {
-        Self { format, style: Style::of(&io::stdout(), env), terminal: io::stdout().is_terminal() }
+        Self { format, style: Style::of(&io::stdout(), env) }
     }
 
     pub fn style(&self) -> &Style {
@@ -44,9 +44,8 @@ impl Output {
     /// One response as it will be written, ending with a line break.
     pub fn line<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T, &Style) -> String) -> io::Result<String> {
         let mut line = match self.format {
-            // A handoff is passed on byte for byte, but a line break in it can only be white space.
-            Format::Json => json_for(self.terminal, serde_json::to_string(answer)?.replace(['\n', '\r'], " ")),
-            Format::Text => self.style.lines(&text(answer, &self.style)),
+            Format::Json => escape_json(&serde_json::to_string(answer)?),
+            Format::Text => self.style.lines(&self.style.harmless(&text(answer, &self.style))),
         };
         if !line.ends_with('\n') {
             line.push('\n');
@@ -57,14 +56,9 @@ impl Output {
     /// Writes text that has no JSON form.
     pub fn text(&self, text: impl FnOnce(&Style) -> String) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        out.write_all(text(&self.style).as_bytes())?;
+        out.write_all(self.style.harmless(&text(&self.style)).as_bytes())?;
         out.flush()
     }
-}
-
-/// JSON unchanged for a program. On a terminal, characters that could control it are escaped, as JSON allows.
-fn json_for(terminal: bool, json: String) -> String {
-    if terminal { escape_json(&json) } else { json }
 }
 
 /// The section of the documentation that explains an error.
@@ -77,7 +71,7 @@ pub fn write_error(format: Format, error: &Error, env: &Environment) {
     let text = match format {
         Format::Json => {
             let error = error.clone().detail("see", explained_at(error));
-            json_for(io::stderr().is_terminal(), serde_json::to_string(&error).unwrap_or(error.message)) + "\n"
+            escape_json(&serde_json::to_string(&error).unwrap_or(error.message)) + "\n"
         }
         Format::Text => {
             let style = Style::of(&io::stderr(), env);
@@ -86,24 +80,8 @@ pub fn write_error(format: Format, error: &Error, env: &Environment) {
                 style.row("    ", &escape_text(&error.hint)),
                 style.row("    ", &style.dim(&format!("see {}", explained_at(error)))),
             ];
-            rows.concat()
+            style.harmless(&rows.concat())
         }
     };
     let _ = io::stderr().write_all(text.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_on_a_terminal_drives_nothing_and_says_the_same() {
-        let text = "a\u{9b}2J\u{202e}b\u{e0041}c\u{7f}";
-        let json = serde_json::to_string(text).unwrap();
-        assert_eq!(json_for(false, json.clone()), json, "to the letter");
-        let shown = json_for(true, json);
-        assert!(shown.is_ascii(), "{shown}");
-        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
-        assert_eq!(json_for(true, "{\t\"a\":\t\"b\\tc\"}".into()), "{ \"a\": \"b\\tc\"}", "white space between tokens");
-    }
 }

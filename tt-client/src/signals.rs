@@ -2,11 +2,14 @@
 
 use tt_harness::AGENT_ID_VARIABLE;
 use tt_proto::hello::Signals;
+use tt_proto::page::MAX_TEXT_BYTES;
 use tt_proto::paths::Environment;
 
 /// Collects the variables that identify a harness, a session or a terminal. No other variable leaves the process.
 pub(crate) fn from_environment(env: &Environment) -> Signals {
-    let set = |name: &'static str| env.get_str(name).map(|value| (name.to_owned(), value.to_owned()));
+    // What is too long for the daemon identifies nothing.
+    let value = |name: &'static str| env.get_str(name).filter(|value| value.len() <= MAX_TEXT_BYTES);
+    let set = |name: &'static str| value(name).map(|value| (name.to_owned(), value.to_owned()));
     Signals { env: tt_harness::signal_variables().filter_map(set).collect(), ..Signals::default() }
 }
 

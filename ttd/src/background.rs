@@ -17,6 +17,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How long the answer of a request is kept for a repeated one.
 const ANSWER_TTL: Duration = Duration::from_secs(60 * 60);
 
+/// How many steps of giving back space follow one another. The rest waits for the next clean-up.
+const MAX_RECLAIM_STEPS: usize = 256;
+
 /// Runs until it is cancelled.
 pub async fn run(engine: Engine, mut exits: UnboundedReceiver<Anchor>) {
     let timers = async {
@@ -91,12 +94,12 @@ async fn catch_up(engine: &Engine) {
     clean_up(engine).await;
 }
 
-/// Forgets the answers of old requests and deletes rooms that were left alone.
+/// Forgets the answers of old requests, deletes rooms that were left alone, and gives their space back.
 async fn clean_up(engine: &Engine) {
     let now = engine.clock().now();
     log_failure(
         "forgetting old answers",
-        maintain(engine, Maintenance::ForgetAnswers { before: now.wall - ANSWER_TTL }).await,
+        maintain(engine, Maintenance::ForgetAnswers { before: now.lease - ANSWER_TTL }).await,
     );
     // The earlier of two clocks, so that a wall clock that is set deletes no room.
     let before = now.wall.min(WallTime::from_millis(now.lease.as_millis()));
@@ -106,6 +109,18 @@ async fn clean_up(engine: &Engine) {
     for room_id in untouched.inspect_err(|e| tracing::error!("cleaning up: {e}")).unwrap_or_default() {
         log_failure("deleting a room", engine.run_system_command(&room_id, Command::Purge).await);
     }
+    log_failure("giving back space", reclaim_space(engine).await);
+}
+
+/// Makes the database smaller where much was deleted. Between two steps others have their turn.
+async fn reclaim_space(engine: &Engine) -> Result<(), Error> {
+    for _ in 0..MAX_RECLAIM_STEPS {
+        if !engine.read(|reader| reader.has_free_space()).await? {
+            break;
+        }
+        maintain(engine, Maintenance::ReclaimSpace).await?;
+    }
+    Ok(())
 }
 
 /// Stores who was seen when.

@@ -25,6 +25,7 @@ use tt_store::{Loaded, Location, Reader, RequestKey, Store, UnitOfWork};
 use crate::clock::Clock;
 use crate::feed::Feed;
 use crate::listeners::Listeners;
+use crate::membership_cursors::MembershipCursors;
 use crate::presence::{Presence, STORE_INTERVAL};
 use crate::timers::Timers;
 use crate::waiters::Waiters;
@@ -53,6 +54,7 @@ struct Inner {
     presence: Presence,
     timers: Timers,
     listeners: Listeners,
+    membership_cursors: MembershipCursors,
     feed: Feed,
 }
 
@@ -60,7 +62,7 @@ struct Inner {
 #[derive(Debug, Clone)]
 pub struct CommandContext {
     pub caller: Caller,
-    pub idempotency_key: Option<String>,
+    pub key: Option<RequestKey>,
 }
 
 impl CommandContext {
@@ -95,6 +97,7 @@ impl Engine {
             presence: Presence::default(),
             timers: Timers::default(),
             listeners: Listeners::default(),
+            membership_cursors: MembershipCursors::default(),
             feed: Feed::default(),
         }))
     }
@@ -127,6 +130,10 @@ impl Engine {
         &self.0.listeners
     }
 
+    pub fn membership_cursors(&self) -> &MembershipCursors {
+        &self.0.membership_cursors
+    }
+
     pub fn feed(&self) -> &Feed {
         &self.0.feed
     }
@@ -137,6 +144,7 @@ impl Engine {
     }
 
     /// Runs a member's command on a room. `answer` makes the response of what it came to; it may be called more than once.
+    /// With a key, the response is kept as JSON, so it has to be short.
     pub async fn run<T>(
         &self,
         room_id: &RoomId,
@@ -147,9 +155,9 @@ impl Engine {
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
-        let CommandContext { caller, idempotency_key } = context;
+        let CommandContext { caller, key } = context;
         let target = Target::Room(room_id.clone());
-        let (answer, held) = self.submit(target, Some(caller), idempotency_key, command, answer).await?;
+        let (answer, held) = self.submit(target, Some(caller), key, command, answer).await?;
         held.into_iter().for_each(HeldMessages::keep);
         Ok(answer)
     }
@@ -166,8 +174,8 @@ impl Engine {
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
-        let CommandContext { caller, idempotency_key } = context;
-        self.submit(Target::Room(room_id.clone()), Some(caller), idempotency_key, command, answer).await
+        let CommandContext { caller, key } = context;
+        self.submit(Target::Room(room_id.clone()), Some(caller), key, command, answer).await
     }
 
     /// Makes the caller a member of the room its workspace belongs to. Creates that room if there is none.
@@ -182,10 +190,10 @@ impl Engine {
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
-        let CommandContext { caller, idempotency_key } = context;
+        let CommandContext { caller, key } = context;
         let target = Target::Workspace { workspace, force_new, room_id: RoomId::fresh(), resolution: None };
         let command = Command::Join { display_name };
-        self.submit(target, Some(caller), idempotency_key, command, answer).await.map(|(answer, _)| answer)
+        self.submit(target, Some(caller), key, command, answer).await.map(|(answer, _)| answer)
     }
 
     /// Runs a command that no member gave: time passed, or a process ended.
@@ -197,17 +205,13 @@ impl Engine {
         &self,
         target: Target,
         caller: Option<Caller>,
-        idempotency_key: Option<String>,
+        key: Option<RequestKey>,
         command: Command,
         answer: impl Fn(&Outcome<'_>) -> T + Send + 'static,
     ) -> Result<(T, Option<HeldMessages>), Error>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
-        let key = match (&caller, idempotency_key) {
-            (Some(caller), Some(key)) => Some(RequestKey::new(caller.agent_id(), key)?),
-            _ => None,
-        };
         let (response, answered) = oneshot::channel();
         let unit = RoomUnit {
             engine: self.clone(),
@@ -319,6 +323,11 @@ impl Engine {
             inner.timers.set(TimerKey::Delivery(room_id.clone(), event_seq), Some(due));
         }
         inner.feed.publish(room_id, &committed.events, committed.deleted);
+        if committed.deleted {
+            inner.presence.forget_room(room_id);
+            inner.membership_cursors.forget_room(room_id);
+            inner.timers.set(TimerKey::Room(room_id.clone()), None);
+        }
     }
 }
 
@@ -421,7 +430,15 @@ where
     }
 
     fn needs(&self) -> Needs {
-        self.request.needs()
+        match (self.request.needs(), &self.target) {
+            // What connections hold is open too, and may be all of the oldest.
+            (Needs::Inbox { recipient, from, limit }, Target::Room(room_id)) => {
+                let inbox = (room_id.clone(), recipient.clone());
+                let limit = limit.saturating_add(self.engine.listeners().held_count(&inbox));
+                Needs::Inbox { recipient, from, limit }
+            }
+            (needs, _) => needs,
+        }
     }
 
     fn decide(&mut self, loaded: Loaded<'_>) -> Result<Decision, Error> {
@@ -521,7 +538,7 @@ mod tests {
     }
 
     fn context(name: &str, connection: u64) -> CommandContext {
-        CommandContext { caller: testing::caller(name, connection), idempotency_key: None }
+        CommandContext { caller: testing::caller(name, connection), key: None }
     }
 
     /// A room with the members `a` and `b`, and a message from one to the other.

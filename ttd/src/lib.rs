@@ -11,6 +11,7 @@ pub mod identity;
 pub mod lifecycle;
 pub mod listeners;
 pub mod liveness;
+pub mod membership_cursors;
 pub mod presence;
 pub mod rpc;
 pub mod timers;
@@ -22,6 +23,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lifecycle::descriptors::Descriptors;
 use lifecycle::{Daemon, Options, Ready, detach, log};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -92,7 +94,7 @@ fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
     options.supervised = !detached;
     // Only systemd passes descriptors, and then the daemon was not detached by a client.
     let passed = if detached { listenfd::ListenFd::empty() } else { listenfd::ListenFd::from_env() };
-    allow_many_descriptors();
+    Descriptors::raise_limit();
     // Before the lock: a process that finds this one by its lock file may signal it, and it must end in order.
     let cannot = |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("no runtime: {e}"));
     let runtime = runtime().map_err(cannot)?;
@@ -152,14 +154,6 @@ impl Signals {
             _ = self.hangup.recv() => {}
         }
         stopper.stop();
-    }
-}
-
-/// A connection and a watched process take one descriptor each; the usual soft limit is lower than it need be.
-fn allow_many_descriptors() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(4096)), hard);
     }
 }
 

@@ -65,6 +65,11 @@ impl Listeners {
         self.lock().get(inbox).and_then(|slot| slot.held.get(&event_seq).copied())
     }
 
+    /// How many messages of an inbox connections hold.
+    pub fn held_count(&self, inbox: &Inbox) -> usize {
+        self.lock().get(inbox).map_or(0, |slot| slot.held.len())
+    }
+
     /// Holds messages for a connection.
     pub fn hold(&self, inbox: &Inbox, connection: ConnectionId, event_seqs: &[i64]) {
         let mut slots = self.lock();

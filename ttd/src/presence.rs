@@ -18,6 +18,10 @@ pub struct Presence {
 /// seen later than this after what is stored for it.
 pub const STORE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The most agents that are remembered. Beyond that, those seen longest ago are forgotten once they are stored: anybody can call
+/// under any name, and only members have rows to be stored in.
+const MAX_AGENTS: usize = 4096;
+
 #[derive(Debug, Default)]
 struct Times {
     seen: HashMap<AgentId, Seen>,
@@ -70,17 +74,30 @@ impl Presence {
         self.unstored.notified().await;
     }
 
+    /// Forgets a room that was deleted.
+    pub fn forget_room(&self, room: &RoomId) {
+        self.lock().waited.remove(room);
+    }
+
     /// Returns what is to be stored.
     pub fn take_unstored(&self) -> Unstored {
         let times = &mut *self.lock();
-        Unstored {
+        let unstored = Unstored {
             seen: fresh(&mut times.seen),
             waited: times
                 .waited
                 .iter_mut()
                 .flat_map(|(room, waited)| fresh(waited).into_iter().map(|(agent, at)| (room.clone(), agent, at)))
                 .collect(),
+        };
+        if times.seen.len() > MAX_AGENTS {
+            let mut all: Vec<LeaseTime> = times.seen.values().map(|seen| seen.at).collect();
+            let newest = all.len() - MAX_AGENTS / 2;
+            let (_, middle, _) = all.select_nth_unstable(newest);
+            let middle = *middle;
+            times.seen.retain(|_, seen| seen.at > middle);
         }
+        unstored
     }
 
     fn lock(&self) -> MutexGuard<'_, Times> {
@@ -121,5 +138,20 @@ mod tests {
         presence.seen(&AgentId::trusted("b"), at(61));
         assert_eq!(presence.take_unstored().seen.len(), 2, "whatever else there is goes with it");
         assert_eq!(presence.take_unstored().seen, []);
+    }
+
+    #[test]
+    fn callers_under_ever_new_names_are_forgotten_and_those_seen_last_are_not() {
+        let (presence, at) = (Presence::default(), |seconds: i64| LeaseTime::from_millis(seconds * 1000));
+        for n in 0..20_000 {
+            presence.seen(&AgentId::trusted(format!("a:{n}")), at(n));
+            presence.seen(&AgentId::trusted("member"), at(n));
+            if n % 100 == 0 {
+                presence.take_unstored();
+            }
+        }
+        let remembered = presence.lock().seen.len();
+        assert!(remembered <= MAX_AGENTS + 101, "{remembered}");
+        assert_eq!(presence.of_room(&"room".into(), |last| last(&AgentId::trusted("member")).0), Some(at(19_999)));
     }
 }

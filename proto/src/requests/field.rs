@@ -3,9 +3,9 @@
 use crate::filter::OneOrMany;
 use crate::handoff::RawJson;
 use crate::hello::Greeting;
+use crate::page::{MAX_ID_BYTES, MAX_TEXT_BYTES, check_length};
 use crate::policy::PolicyOverrides;
-use crate::requests::Skipped;
-use crate::{AgentId, LeaseId, NoteId, RoomId};
+use crate::{AgentId, Error, ErrorCode, LeaseId, NoteId, RoomId};
 
 /// One parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,11 @@ pub trait FieldType {
     fn is_absent(&self) -> bool {
         false
     }
+
+    /// Refuses a value that is too long. `field` is its name.
+    fn check_size(&self, _field: &str) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl Field {
@@ -56,13 +61,77 @@ macro_rules! field_types {
 }
 
 field_types! {
-    String: String, RoomId, AgentId, LeaseId, NoteId;
     Boolean: bool;
     Integer: i64, u64, usize;
+    // The rules say how many, and how long a handoff may be.
     Integers: Vec<i64>;
-    Strings: OneOrMany;
-    Object: PolicyOverrides, Skipped, Greeting;
     Handoff: RawJson;
+    Object: PolicyOverrides;
+}
+
+macro_rules! text_fields {
+    ($($type:ty: $max:ident;)+) => {$(
+        impl FieldType for $type {
+            const JSON_TYPE: JsonType = JsonType::String;
+
+            fn check_size(&self, field: &str) -> Result<(), Error> {
+                check_length(field, self.as_str(), $max)
+            }
+        }
+    )+};
+}
+
+text_fields! {
+    RoomId: MAX_ID_BYTES;
+    AgentId: MAX_ID_BYTES;
+    LeaseId: MAX_ID_BYTES;
+    NoteId: MAX_ID_BYTES;
+}
+
+impl FieldType for String {
+    const JSON_TYPE: JsonType = JsonType::String;
+
+    fn check_size(&self, field: &str) -> Result<(), Error> {
+        // The rules say how long a body may be, each with an error of its own.
+        if field == "body" { Ok(()) } else { check_length(field, self, MAX_TEXT_BYTES) }
+    }
+}
+
+impl FieldType for OneOrMany {
+    const JSON_TYPE: JsonType = JsonType::Strings;
+
+    fn check_size(&self, field: &str) -> Result<(), Error> {
+        check_list(field, self.names().iter().map(String::as_str))
+    }
+}
+
+impl FieldType for Greeting {
+    const JSON_TYPE: JsonType = JsonType::Object;
+
+    fn check_size(&self, _: &str) -> Result<(), Error> {
+        let Greeting { protocol: _, version, capabilities, signals, cwd, context_path } = self;
+        let texts = [("version", Some(version)), ("cwd", cwd.as_ref()), ("context_path", context_path.as_ref())];
+        for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text?))) {
+            check_length(field, text, MAX_TEXT_BYTES)?;
+        }
+        for (field, id) in [("client_info", &signals.client_info), ("session_id", &signals.session_id)] {
+            check_length(field, id.as_deref().unwrap_or_default(), MAX_ID_BYTES)?;
+        }
+        check_list("capabilities", capabilities.iter().map(String::as_str))?;
+        check_list("signals.env", signals.env.keys().map(String::as_str))?;
+        signals.env.values().try_for_each(|value| check_length("signals.env", value, MAX_TEXT_BYTES))
+    }
+}
+
+/// The most names in a list.
+const MAX_NAMES: usize = 128;
+
+fn check_list<'a>(field: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Result<(), Error> {
+    if names.len() > MAX_NAMES {
+        let message = format!("{field} has {} entries; at most {MAX_NAMES} are allowed", names.len());
+        return Err(Error::new(ErrorCode::InvalidInput, message).detail("field", field));
+    }
+    names.into_iter().try_for_each(|name| check_length(field, name, MAX_ID_BYTES))
 }
 
 impl<T: FieldType> FieldType for Option<T> {
@@ -71,6 +140,10 @@ impl<T: FieldType> FieldType for Option<T> {
 
     fn is_absent(&self) -> bool {
         self.is_none()
+    }
+
+    fn check_size(&self, field: &str) -> Result<(), Error> {
+        self.as_ref().map_or(Ok(()), |value| value.check_size(field))
     }
 }
 
@@ -101,6 +174,11 @@ macro_rules! request {
         impl $crate::requests::Request for $request {
             const FIELDS: &'static [$crate::requests::Field] =
                 &[$($crate::requests::Field::new::<$type>(stringify!($field)),)*];
+
+            fn check_sizes(&self) -> Result<(), $crate::Error> {
+                $($crate::requests::FieldType::check_size(&self.$field, stringify!($field))?;)*
+                Ok(())
+            }
         }
     };
 }

@@ -15,6 +15,8 @@ mod turns;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::Error;
+
 pub use daemon::*;
 pub use events::*;
 pub use field::{Field, FieldType, JsonType};
@@ -27,6 +29,9 @@ pub use turns::*;
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The parameters in order, for callers that send them by position and for tools that describe them.
     const FIELDS: &'static [Field];
+
+    /// Refuses a request with a text that is too long.
+    fn check_sizes(&self) -> Result<(), Error>;
 }
 
 /// A call with one answer.
@@ -41,6 +46,12 @@ pub trait Stream: Request {
     const NOTIFICATION: &'static str;
     const UNSUBSCRIBE: &'static str;
     type Item: Serialize + DeserializeOwned + Send + 'static;
+}
+
+/// Whether a count is left out of an answer.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A method as the table lists it.

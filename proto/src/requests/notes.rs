@@ -46,6 +46,9 @@ pub struct NoteAdded {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoteList {
     pub notes: Vec<Note>,
+    /// Whether there are more after the last one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 /// The answer to `resolve_note`.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
+use super::is_zero;
 use crate::handoff::{Handoff, RawJson};
 use crate::policy::{Policy, PolicyOverrides};
 use crate::room::{Member, Room, RoomSummary, Takeover};
@@ -34,9 +35,12 @@ methods! {
         idempotency_key: Option<String>,
     }
 
-    /// Lists all rooms, or the one a path belongs to.
+    /// Lists the rooms by their paths, or the one a path belongs to.
     ListRooms = "list_rooms" -> RoomList {
         context_path: Option<String>,
+        /// Only those after the room with this canonical path.
+        after_path: Option<String>,
+        limit: Option<usize>,
     }
 
     /// Shows a room, its members, its handoffs and whether it may be taken over.
@@ -71,6 +75,9 @@ pub struct Joined {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     pub members: Vec<Member>,
+    /// How many members are not listed. Those who are active come first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_members: usize,
     pub policy: Policy,
     pub room_state: Room,
     pub handoff_template: Handoff,
@@ -110,6 +117,9 @@ pub enum Departure {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoomList {
     pub rooms: Vec<RoomSummary>,
+    /// Whether there are more after the last one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 /// The answer to `get_room_state`.
@@ -117,6 +127,9 @@ pub struct RoomList {
 pub struct RoomState {
     pub room: Room,
     pub members: Vec<Member>,
+    /// How many members are not listed. Those who are active come first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_members: usize,
     /// Those who wait for the stick, in the order in which they would be given it.
     #[serde(default)]
     pub queue: Vec<AgentId>,

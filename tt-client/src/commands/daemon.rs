@@ -99,7 +99,7 @@ fn words(answer: &Value) -> String {
 
 fn describe(status: &DaemonStatusAnswer, style: &Style) -> String {
     let row = |name: &str, value: &str| format!("\n  {} {value}", style.dim(&format!("{name:<9}")));
-    let mut text = format!("version {}, pid {}", status.version, status.pid);
+    let mut text = format!("version {}, pid {}", escape_text(&status.version), status.pid);
     text.push_str(&row("started", &render::ago(status.started_at, render::now())));
     text.push_str(&row("data", &escape_text(&status.data_dir)));
     text.push_str(&row("socket", &escape_text(&status.socket)));

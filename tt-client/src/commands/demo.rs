@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use tt_proto::paths::{PRIVATE_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
 use crate::Context;
@@ -162,9 +164,11 @@ const OUTPUT_INDENT: usize = 10;
 impl Stage {
     fn new(context: &Context, fast: bool) -> Result<Self, CommandError> {
         let scratch = Path::new("/tmp").join(format!("tt-demo-{}", std::process::id()));
-        std::fs::create_dir(&scratch).map_err(failed)?;
+        // It must not be there yet: somebody else could have made it.
+        std::fs::DirBuilder::new().mode(PRIVATE_DIR_MODE).create(&scratch).map_err(failed)?;
+        std::fs::set_permissions(&scratch, std::fs::Permissions::from_mode(PRIVATE_DIR_MODE)).map_err(failed)?;
         for dir in ["shop/.git", "bin"] {
-            std::fs::create_dir_all(scratch.join(dir)).map_err(failed)?;
+            make_dirs(&scratch.join(dir), PRIVATE_DIR_MODE).map_err(failed)?;
         }
         let program = std::env::current_exe().map_err(failed)?;
         let mut path = scratch.join("bin").into_os_string();

@@ -63,7 +63,7 @@ impl Check {
 pub(crate) fn run(context: &Context, _: Args) -> Result<(), CommandError> {
     let settings = &context.settings;
     let mut checks = vec![programs(settings), path(settings)];
-    checks.extend([directory(settings), disk(settings), leftovers(settings)]);
+    checks.extend([directory(settings), disk(settings), sizes(settings), leftovers(settings)]);
     checks.extend(daemon(settings));
     checks.extend(harnesses(settings));
     let failed: Vec<ErrorCode> = checks.iter().filter_map(|check| check.code).collect();
@@ -164,6 +164,33 @@ fn disk(settings: &Settings) -> Check {
             .hint("set TALKING_STICK_DATA_DIR to a private directory on a local disk"),
         ),
     }
+}
+
+/// How much space our files take.
+fn sizes(settings: &Settings) -> Check {
+    let (database, log) = (settings.paths.database(), settings.paths.log());
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let (database, log) = (name(&database), name(&log));
+    let (mut of_database, mut of_wal, mut of_backups, mut of_log) = (0, 0, 0, 0);
+    for entry in std::fs::read_dir(&settings.paths.data_dir).into_iter().flatten().flatten() {
+        let (name, size) = (entry.file_name(), entry.metadata().map_or(0, |meta| meta.len()));
+        match name.to_str().unwrap_or_default() {
+            name if name == database => of_database += size,
+            name if name == format!("{database}-wal") => of_wal += size,
+            name if name.starts_with(&format!("{database}.backup-")) => of_backups += size,
+            name if name == log || name.starts_with(&format!("{log}.")) => of_log += size,
+            _ => {}
+        }
+    }
+    let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    let finding = format!(
+        "database {}, write-ahead log {}, backups {}, log {}",
+        megabytes(of_database),
+        megabytes(of_wal),
+        megabytes(of_backups),
+        megabytes(of_log)
+    );
+    Check::ok("sizes", finding)
 }
 
 /// Files that a killed daemon left behind. The next daemon removes them.

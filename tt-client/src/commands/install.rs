@@ -48,9 +48,9 @@ pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(),
     let named = |harness: &&Harness| args.all || args.harness.contains(harness);
     let harnesses: Vec<&Harness> = tt_harness::ALL.iter().copied().filter(named).collect();
     // All changes are planned first, so that a file that cannot be read stops the command before anything has changed.
-    let changes = if installing { places.install(&harnesses) } else { places.uninstall(&harnesses) }?;
+    let mut changes = if installing { places.install(&harnesses) } else { places.uninstall(&harnesses) }?;
     if !args.print {
-        changes.iter().try_for_each(Change::apply)?;
+        places.apply(&mut changes)?;
     }
     let answer = Changes { applied: !args.print, changes };
     Ok(context.output().answer(&answer, text)?)

@@ -24,7 +24,13 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let path = args.path.or(args.dir).map(|path| PathArg::at(path).text()).transpose()?;
     let (mut client, output) = context.connect()?;
-    let rooms = client.call(&ListRooms { context_path: path.clone() })?;
+    let mut rooms = client.call(&ListRooms { context_path: path, ..Default::default() })?;
+    while let Some(last) = rooms.rooms.last().filter(|_| rooms.more) {
+        let after_path = Some(last.canonical_path.clone());
+        let page = client.call(&ListRooms { after_path, ..Default::default() })?;
+        rooms.rooms.extend(page.rooms);
+        rooms.more = page.more;
+    }
     Ok(output.answer(&rooms, text)?)
 }
 

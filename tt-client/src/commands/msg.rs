@@ -129,7 +129,8 @@ fn sent_text(sent: &Sent, style: &Style) -> String {
             if recipient.surface.is_some() { format!("{name} (listening)") } else { name }
         })
         .collect();
-    format!("sent to {} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
+    let more = if sent.more > 0 { format!(" and {} more", sent.more) } else { String::new() };
+    format!("sent to {}{more} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
 }
 
 fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {
@@ -240,6 +241,9 @@ async fn recv_from_inbox(
                 return Ok(());
             }
         };
+        if round.skips_on && round.result == WriteResult::Written {
+            continue;
+        }
         let stay = args.follow || (args.wait && round.is_empty);
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
         if round.is_empty && !args.follow && (!stay || timed_out) {

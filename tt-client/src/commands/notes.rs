@@ -59,7 +59,9 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
             let key = fresh_key();
             let add = |room_id| AddNote { room_id, body: body.clone(), turn_id: turn, idempotency_key: key.clone() };
             let (session, note) = Session::find_and_call(context, path, add)?;
-            Ok(session.output.answer(&note, |note, style| format!("noted {}", style.dim(note.note_id.as_str())))?)
+            Ok(session
+                .output
+                .answer(&note, |note, style| format!("noted {}", style.dim(&escape_text(note.note_id.as_str()))))?)
         }
         Args::List { all, after, limit, path } => {
             let mut session = Session::find(context, path)?;
@@ -70,7 +72,13 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
                 include_resolved: Some(all),
                 limit,
             };
-            let (notes, names) = (session.client.call(&list)?, session.names()?);
+            let (mut notes, names) = (session.client.call(&list)?, session.names()?);
+            while let Some(last) = notes.notes.last().filter(|_| notes.more && limit.is_none()) {
+                let page = ListNotes { after_note_id: Some(last.note_id.clone()), ..list.clone() };
+                let page = session.client.call(&page)?;
+                notes.notes.extend(page.notes);
+                notes.more = page.more;
+            }
             Ok(session.output.answer(&notes, |notes, style| text(notes, &names, style))?)
         }
         Args::Resolve { id, path } => {

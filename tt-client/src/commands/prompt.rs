@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde_json::json;
 use tt_proto::escape::escape_text;
+use tt_proto::paths::{SHARED_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
 use crate::Context;
@@ -145,7 +146,7 @@ fn without_block(text: &[u8]) -> Option<Vec<u8>> {
 /// Writes a temporary file and renames it, so that a shell never reads half of the text.
 fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir)?;
+        make_dirs(dir, SHARED_DIR_MODE)?;
     }
     let beside = file.with_extension(format!("tt-{}", std::process::id()));
     std::fs::write(&beside, text)?;

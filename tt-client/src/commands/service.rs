@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
+use tt_proto::escape::escape_text;
+use tt_proto::paths::{SHARED_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
 use crate::Context;
@@ -56,7 +58,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let answer = json!({ "status": status, "files": paths });
     Ok(context.output().answer(&answer, |_, style| {
         let mut text = format!("service {}\n", status.replace('_', " "));
-        paths.iter().for_each(|path| text.push_str(&style.dim(&format!("  {path}\n"))));
+        paths.iter().for_each(|path| text.push_str(&style.dim(&format!("  {}\n", escape_text(path)))));
         text
     })?)
 }
@@ -64,12 +66,27 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
 fn units(settings: &Settings) -> Result<Vec<Unit>, CommandError> {
     let program = daemon_program(settings).map_err(CommandError::Local)?;
     let home = settings.env.home().map_err(CommandError::Local)?;
+    for path in [&program, &home, &settings.paths.data_dir, &settings.paths.socket] {
+        fits_unit_file(path)?;
+    }
     Ok(platform::units(settings, &program, &home))
+}
+
+/// Refuses a path that a unit file cannot hold: a line break in it would begin a setting of its own.
+fn fits_unit_file(path: &Path) -> Result<(), CommandError> {
+    if path.to_str().is_some_and(|text| !text.chars().any(char::is_control)) {
+        return Ok(());
+    }
+    let message = format!("{} cannot be written into the file of a service", path.display());
+    let error = Error::new(ErrorCode::InvalidInput, message)
+        .hint("use a path of UTF-8 text without line breaks and other control characters; nothing was changed")
+        .detail("path", path.display().to_string());
+    Err(CommandError::Refused(error))
 }
 
 fn write(unit: &Unit) -> std::io::Result<()> {
     if let Some(dir) = unit.path.parent() {
-        std::fs::create_dir_all(dir)?;
+        make_dirs(dir, SHARED_DIR_MODE)?;
     }
     std::fs::write(&unit.path, &unit.content)
 }

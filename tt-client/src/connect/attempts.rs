@@ -105,7 +105,12 @@ impl Attempts {
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     cut_since: Option<Instant>,
+    /// How often the daemon did not know whether the call was carried out.
+    unknown: u32,
 }
+
+/// How often a call is repeated because the daemon did not know whether it was carried out.
+const MAX_UNKNOWN: u32 = 3;
 
 impl Retry {
     /// Returns if the call is to be made again, after a reconnect; otherwise fails with the error to report. `took` is how
@@ -115,6 +120,11 @@ impl Retry {
             CallError::TimedOut => return Err(busy(settings)),
             // A daemon that is stopping says so; the next one takes the call.
             CallError::Refused(stopping) if stopping.code == ErrorCode::DaemonUnreachable => stopping.message,
+            // The call has its key, or only reads: once more, and the daemon finds out.
+            CallError::Refused(error) if error.code == ErrorCode::OutcomeUnknown && self.unknown < MAX_UNKNOWN => {
+                self.unknown += 1;
+                error.message
+            }
             CallError::Refused(error) => return Err(error),
             // It was answered, and perhaps carried out: repeating it would not make the answer readable.
             CallError::Unreadable(e) => return Err(unreadable(&e)),
@@ -128,5 +138,26 @@ impl Retry {
             return Err(unreachable(settings, &why));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tt_proto::paths::Environment;
+
+    use super::*;
+
+    #[test]
+    fn a_call_with_an_unknown_outcome_is_repeated_a_few_times() {
+        let settings = Settings::from_environment(Environment::of([("HOME", "/nowhere")])).unwrap();
+        let unknown = || CallError::Refused(Error::new(ErrorCode::OutcomeUnknown, "the disk failed"));
+        let mut retry = Retry::default();
+        for _ in 0..MAX_UNKNOWN {
+            assert_eq!(retry.after(&settings, unknown(), Duration::ZERO), Ok(()));
+        }
+        let error = retry.after(&settings, unknown(), Duration::ZERO).unwrap_err();
+        assert_eq!(error.code, ErrorCode::OutcomeUnknown);
+        let refused = CallError::Refused(Error::new(ErrorCode::StorageUnavailable, "no"));
+        assert!(Retry::default().after(&settings, refused, Duration::ZERO).is_err(), "a refusal is an answer");
     }
 }

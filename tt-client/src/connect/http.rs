@@ -68,8 +68,13 @@ impl HttpClient {
         };
         let answer = match answer {
             Ok(answer) => Ok(answer),
-            // A daemon that is stopping says so; the next one takes the call.
-            Err(CallError::Refused(error)) if error.code != ErrorCode::DaemonUnreachable => Err(error),
+            // A daemon that is stopping says so; the next one takes the call. One that does not know whether it carried the
+            // call out finds out when it is repeated.
+            Err(CallError::Refused(error))
+                if !matches!(error.code, ErrorCode::DaemonUnreachable | ErrorCode::OutcomeUnknown) =>
+            {
+                Err(error)
+            }
             Err(_) => return Ok(None),
         };
         let Some(welcome) = welcome.filter(|welcome| !replace::should_replace(settings, welcome)) else {

@@ -35,7 +35,7 @@ pub(super) fn open(path: &Path, timeout: Duration) -> Opened {
         Err(Errno::ENOTSOCK) => Opened::NoDaemon,
         Err(e) => Opened::Failed(
             Error::new(ErrorCode::DaemonUnreachable, format!("cannot connect to {}: {}", path.display(), e.desc()))
-                .hint("check the permissions of the socket and of the directories above it")
+                .hint("set TALKING_STICK_SOCKET or TALKING_STICK_DATA_DIR to a place where you may connect")
                 .detail("path", path.display().to_string()),
         ),
     }

@@ -3,12 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use tt_proto::paths::ensure_private_dir;
 use tt_proto::policy::PolicyOverrides;
@@ -49,8 +51,45 @@ enum Report {
     Failed(Error),
 }
 
-/// Starts the daemon and waits until it is ready. Losing the race to start it is success.
+/// How often a daemon is started again that somebody killed before it was ready, and how long to wait before.
+const MAX_KILLED_STARTS: usize = 20;
+const RESTART_DELAY: Duration = Duration::from_millis(50);
+
+/// Starts the daemon and waits until it is ready. Losing the race to start it is success. A daemon that was killed while it
+/// started did nothing wrong, and is started again.
 pub fn start(settings: &Settings) -> Result<Started, Error> {
+    for _ in 1..MAX_KILLED_STARTS {
+        match try_start(settings) {
+            Err(StartError::Killed(_)) => thread::sleep(RESTART_DELAY),
+            done => return done.map_err(StartError::into_error),
+        }
+    }
+    try_start(settings).map_err(StartError::into_error)
+}
+
+/// Why the daemon did not start.
+#[derive(Debug)]
+enum StartError {
+    /// A signal that only somebody else sends ended it before it was ready.
+    Killed(Error),
+    Failed(Error),
+}
+
+impl StartError {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Killed(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+impl From<Error> for StartError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn try_start(settings: &Settings) -> Result<Started, StartError> {
     ensure_private_dir(&settings.paths.data_dir)?;
     let _starting = lock(settings.paths.start_lock(), settings.start_timeout)?;
     if matches!(socket::open(&settings.paths.socket, settings.deadline), Opened::Stream(_) | Opened::Busy) {
@@ -71,18 +110,27 @@ pub fn start(settings: &Settings) -> Result<Started, Error> {
     thread::spawn(move || {
         let mut line = String::new();
         let _ = BufReader::new(pipe).read_line(&mut line);
-        let _ = sender.send(line);
+        // Without a line it has ended, or is about to.
+        let ended = if line.is_empty() { child.wait().ok() } else { None };
+        let killed = ended.and_then(|status| status.signal()).is_some_and(is_from_outside);
+        let _ = sender.send((line, killed));
         // A client that lives on must not keep the daemon as a zombie once it ends.
         let _ = child.wait();
     });
     let timed_out = |_| died(format!("the daemon was not ready after {} s", settings.start_timeout.as_secs()));
-    let line = report.recv_timeout(settings.start_timeout).map_err(timed_out)?;
+    let (line, killed) = report.recv_timeout(settings.start_timeout).map_err(timed_out)?;
     match serde_json::from_str(&line) {
         Ok(Report::Ready { already_running: true }) => Ok(Started::AlreadyRunning),
         Ok(Report::Ready { already_running: false }) => Ok(Started::Now),
-        Ok(Report::Failed(error)) => Err(error.detail("log", settings.paths.log().display().to_string())),
-        Err(_) => Err(died("the daemon died while starting".into())),
+        Ok(Report::Failed(error)) => Err(error.detail("log", settings.paths.log().display().to_string()).into()),
+        Err(_) if killed => Err(StartError::Killed(died("the daemon died while starting: it was killed".into()))),
+        Err(_) => Err(died("the daemon died while starting".into()).into()),
     }
+}
+
+/// Whether a process does not send itself this signal when it crashes.
+fn is_from_outside(signal: i32) -> bool {
+    [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].iter().any(|known| *known as i32 == signal)
 }
 
 fn command(settings: &Settings, program: &Path) -> Result<Command, Error> {

@@ -1,48 +1,125 @@
 //! Reads, replaces and removes configuration files of other programs. A file is replaced in one step, and a copy of it is
 //! kept before the first change.
 
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use similar::TextDiff;
+use tt_proto::paths::{SHARED_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
+/// How long to wait for another `tt` that changes the same file, and how often to look.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
+/// Whether a file was changed as planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Outcome {
+    Written,
+    /// Another program wrote to the file after we had read it. Nothing was done.
+    ChangedMeanwhile,
+}
+
+/// Reads a file, which must be an ordinary one: a pipe would block, and a device may never end.
 pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
-    match fs::read(path) {
-        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| failed(path, "it is not UTF-8")),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(failed(path, &e.to_string())),
+    let absent = |e: &std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    // Before it is opened, because opening a device can have an effect; and afterwards, because it may be another file.
+    match fs::metadata(path) {
+        Ok(meta) => is_ordinary(path, &meta)?,
+        Err(e) if absent(&e) => return Ok(None),
+        Err(e) => return Err(failed(path, &e.to_string())),
     }
+    let mut file = match OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) {
+        Ok(file) => file,
+        Err(e) if absent(&e) => return Ok(None),
+        Err(e) => return Err(failed(path, &e.to_string())),
+    };
+    is_ordinary(path, &file.metadata().map_err(|e| failed(path, &e.to_string()))?)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| failed(path, &e.to_string()))?;
+    String::from_utf8(bytes).map(Some).map_err(|_| failed(path, "it is not UTF-8"))
+}
+
+fn is_ordinary(path: &Path, meta: &fs::Metadata) -> Result<(), Error> {
+    if meta.is_file() {
+        return Ok(());
+    }
+    let what = if meta.is_dir() { "it is a directory" } else { "it is not a file but a pipe, a socket or a device" };
+    Err(failed(path, what).hint("nothing was changed; put an ordinary file there, or none"))
+}
+
+/// Keeps every other `tt` from changing this file for as long as the returned handle lives.
+///
+/// The lock is on the file's directory: the file itself is replaced, and may not be there, and a lock file would stay behind.
+/// The directory is made if there is none.
+pub(super) fn lock(path: &Path) -> Result<File, Error> {
+    let target = target(path)?;
+    let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let give_up = Instant::now() + LOCK_TIMEOUT;
+    let cannot = |e: std::io::Error| failed(path, &e.to_string());
+    loop {
+        make_dirs(dir, SHARED_DIR_MODE).map_err(cannot)?;
+        let handle = match File::open(dir) {
+            Ok(handle) => handle,
+            // Another `tt` removed it just now.
+            Err(e) if e.kind() == ErrorKind::NotFound && Instant::now() < give_up => continue,
+            Err(e) => return Err(cannot(e)),
+        };
+        match handle.try_lock() {
+            // A directory that was removed and made again is another one.
+            Ok(()) if is_same(dir, &handle) => return Ok(handle),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) if Instant::now() < give_up => std::thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) => {
+                return Err(failed(path, "another tt has been changing it for a long time")
+                    .hint("nothing was changed; end the other tt install or uninstall, then run the command again"));
+            }
+            Err(TryLockError::Error(e)) => return Err(cannot(e)),
+        }
+    }
+}
+
+fn is_same(dir: &Path, handle: &File) -> bool {
+    let ids = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+    matches!((fs::metadata(dir), handle.metadata()), (Ok(there), Ok(ours)) if ids(&there) == ids(&ours))
 }
 
 /// Replaces the file in one step, so that a reader sees the old or the new content. A symlink stays one, and a file that
 /// changed since we read it is left alone.
-pub(super) fn replace(path: &Path, from: Option<&str>, to: &str) -> Result<(), Error> {
+pub(super) fn replace(path: &Path, from: Option<&str>, to: &str) -> Result<Outcome, Error> {
     let target = target(path)?;
     let mode = fs::metadata(&target).map_or(0o600, |meta| meta.permissions().mode() & 0o7777);
     let beside = with_suffix(&target, &format!(".{}.new", uuid::Uuid::new_v4().simple()));
-    let written = target.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+    let made = target.parent().map_or(Ok(()), |dir| make_dirs(dir, SHARED_DIR_MODE));
+    let written = made.and_then(|()| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         file.write_all(to.as_bytes())?;
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()
     });
+    // As late as possible: the harness may write at any moment.
     let done = written.map_err(|e| failed(path, &e.to_string())).and_then(|()| {
-        unchanged(path, from)?;
-        fs::rename(&beside, &target).map_err(|e| failed(path, &e.to_string()))
+        if read(path)?.as_deref() != from {
+            return Ok(Outcome::ChangedMeanwhile);
+        }
+        fs::rename(&beside, &target).map_err(|e| failed(path, &e.to_string()))?;
+        Ok(Outcome::Written)
     });
-    if done.is_err() {
+    if !matches!(done, Ok(Outcome::Written)) {
         let _ = fs::remove_file(&beside);
     }
     done
 }
 
 /// Checks that the file is writable and has not changed since we read it.
-pub(super) fn may_change(path: &Path, from: Option<&str>) -> Result<(), Error> {
+pub(super) fn check(path: &Path, from: Option<&str>) -> Result<Outcome, Error> {
     target(path)?;
-    unchanged(path, from)
+    Ok(if read(path)?.as_deref() == from { Outcome::Written } else { Outcome::ChangedMeanwhile })
 }
 
 /// The path behind symlinks. Refuses a read-only file, although renaming over it would work.
@@ -56,18 +133,18 @@ fn target(path: &Path) -> Result<PathBuf, Error> {
     if read_only { Err(failed(path, "it is read-only")) } else { Ok(target) }
 }
 
-/// Refuses a file that changed since we read it: the harness or a person may write to it at any time.
-fn unchanged(path: &Path, from: Option<&str>) -> Result<(), Error> {
-    if read(path)?.as_deref() == from {
-        return Ok(());
-    }
-    Err(failed(path, "it was changed by another program just now").hint("it was left as it is; run the command again"))
+/// The refusal to change a file to which another program writes all the time.
+pub(super) fn keeps_changing(path: &Path) -> Error {
+    failed(path, "another program keeps changing it").hint("it was left as it is; run the command again")
 }
 
 /// Removes the file.
-pub(super) fn remove(path: &Path, from: Option<&str>) -> Result<(), Error> {
-    may_change(path, from)?;
-    fs::remove_file(path).map_err(|e| failed(path, &e.to_string()))
+pub(super) fn remove(path: &Path, from: Option<&str>) -> Result<Outcome, Error> {
+    if check(path, from)? == Outcome::ChangedMeanwhile {
+        return Ok(Outcome::ChangedMeanwhile);
+    }
+    fs::remove_file(path).map_err(|e| failed(path, &e.to_string()))?;
+    Ok(Outcome::Written)
 }
 
 /// Removes the directories above a skill that are empty now: its own, and those that hold only skills.
@@ -87,7 +164,10 @@ pub(super) fn backup_of(path: &Path) -> Result<Option<String>, Error> {
 pub(super) fn keep_backup(path: &Path, from: Option<&str>) -> Result<(), Error> {
     let backup = with_suffix(path, BACKUP);
     match from {
-        Some(text) => replace(&backup, read(&backup)?.as_deref(), text),
+        Some(text) => match replace(&backup, read(&backup)?.as_deref(), text)? {
+            Outcome::Written => Ok(()),
+            Outcome::ChangedMeanwhile => Err(keeps_changing(&backup)),
+        },
         None => drop_backup(path),
     }
 }
@@ -120,6 +200,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 fn failed(path: &Path, what: &str) -> Error {
     Error::new(ErrorCode::InvalidInput, format!("{}: {what}", path.display()))
-        .hint("nothing was changed in this file; check it and its permissions")
+        .hint("nothing was changed in this file; look at it and at who may write to it")
         .detail("path", path.display().to_string())
 }

@@ -34,14 +34,15 @@ impl fmt::Display for Malformed {
 /// missing on the way are created.
 pub(super) fn set(text: &str, path: &[&str], value: &str) -> Result<String, Malformed> {
     let Some((key, parents)) = path.split_last() else { return Ok(text.to_owned()) };
-    let edited = edit(text, parents, &format!("{key:?}: {value}"), |file, parent| {
+    let file = File::parse(text)?;
+    let edited = file.edit(parents, &format!("{key:?}: {value}"), |file, parent| {
         let object = file.object(parent, parents.last().copied())?;
         Ok(match object.get(key).and_then(|member| member.value()) {
             Some(old) => file.replace(file.range(&old), value),
             None => file.append(&object.into(), &format!("{key:?}: {value}")),
         })
     })?;
-    verify(text, edited, |file| {
+    file.verify(edited, |file| {
         let parent = create(file, parents)?;
         parent.as_object_mut()?.insert((*key).to_owned(), serde_json::from_str(value).ok()?);
         Some(())
@@ -77,7 +78,7 @@ pub(super) fn unset(text: &str, path: &[&str], keep: usize) -> Result<String, Ma
         return Ok(text.to_owned());
     }
     let Some(member) = file.object(&parent, parents.last().copied())?.get(key) else { return Ok(text.to_owned()) };
-    let removed = verify(text, file.remove(&member.into()), |file| remove_member(file, path))?;
+    let removed = file.verify(file.remove(&member.into()), |file| remove_member(file, path))?;
     remove_empty_parents(removed, parents, keep)
 }
 
@@ -85,11 +86,12 @@ pub(super) fn unset(text: &str, path: &[&str], keep: usize) -> Result<String, Ma
 /// created.
 #[cfg_attr(not(test), expect(dead_code, reason = "hooks are elements of arrays; the MCP entries are not"))]
 pub(super) fn append(text: &str, path: &[&str], element: &str) -> Result<String, Malformed> {
-    let edited = edit(text, path, &format!("[{element}]"), |file, array| {
+    let file = File::parse(text)?;
+    let edited = file.edit(path, &format!("[{element}]"), |file, array| {
         let array = array.as_array().ok_or_else(|| file.unexpected(array, "an array", path.last().copied()))?;
         Ok(file.append(&array.into(), element))
     })?;
-    verify(text, edited, |file| {
+    file.verify(edited, |file| {
         let array = create(file, path)?;
         if array.as_object().is_some_and(Map::is_empty) {
             *array = Value::Array(Vec::new());
@@ -121,35 +123,13 @@ pub(super) fn remove_elements(
         let ours = |element: &CstNode| element.to_serde_value().is_some_and(|value| is_ours(&value));
         let elements = elements.elements();
         let Some(at) = elements.iter().position(ours) else { break };
-        let without = verify(&text, file.remove(&elements[at]), |file| {
+        let without = file.verify(file.remove(&elements[at]), |file| {
             path.iter().try_fold(file, |node, key| node.get_mut(key))?.as_array_mut()?.remove(at);
             Some(())
         })?;
         (text, found) = (without, true);
     }
     if found { remove_empty_parents(text, path, keep) } else { Ok(text) }
-}
-
-/// Calls `change` with the node at `path`. Where there is none, `content` is put there instead, as the array at `path` or as
-/// the only member of the object at `path`.
-fn edit(
-    text: &str,
-    path: &[&str],
-    content: &str,
-    change: impl FnOnce(&File, &CstNode) -> Result<String, Malformed>,
-) -> Result<String, Malformed> {
-    let file = File::parse(text)?;
-    let is_array = content.starts_with('[');
-    let Some(root) = file.root()? else {
-        let empty = empty_file(path, is_array);
-        return Ok(format!("{}{}", file.byte_order_mark, edit(&empty, path, content, change)?));
-    };
-    let (node, missing) = file.descend(root, path)?;
-    let Some((key, inner)) = missing.split_first() else { return change(&file, &node) };
-    let object = file.object(&node, path[..path.len() - missing.len()].last().copied())?;
-    let container = if is_array { content.to_owned() } else { format!("{{ {content} }}") };
-    let value = inner.iter().rev().fold(container, |inner, key| format!("{{ {key:?}: {inner} }}"));
-    Ok(file.append(&object.into(), &format!("{key:?}: {value}")))
 }
 
 /// A file in which the object or array at `path` is there and empty, each key on a line of its own.
@@ -177,20 +157,9 @@ fn remove_empty_parents(mut text: String, path: &[&str], keep: usize) -> Result<
         if children.len() < 2 || !children[1..children.len() - 1].iter().all(is_space) {
             break;
         }
-        text = verify(&text, file.remove(&member.into()), |file| remove_member(file, &path[..depth]))?;
+        text = file.verify(file.remove(&member.into()), |file| remove_member(file, &path[..depth]))?;
     }
     Ok(text)
-}
-
-/// The edited text, if it has the value that `change` makes of the text's own. An edit that would change anything else is
-/// refused, because the file belongs to someone else.
-fn verify(text: &str, edited: String, change: impl FnOnce(&mut Value) -> Option<()>) -> Result<String, Malformed> {
-    let mut expected = File::parse(text)?.value();
-    let changed = change(&mut expected).is_some();
-    match File::parse(&edited) {
-        Ok(file) if changed && file.value() == expected => Ok(edited),
-        _ => Err(Malformed { line: 1, reason: "it cannot be edited without a change to the rest of it".into() }),
-    }
 }
 
 /// The value at `path`. Objects that are missing on the way, and at its end, are created.
@@ -235,6 +204,38 @@ impl<'a> File<'a> {
             return Err(Malformed { line: 1, reason: "it cannot be written back as it is".into() });
         }
         Ok(Self { text, byte_order_mark, tree })
+    }
+
+    /// Calls `change` with the node at `path`. Where there is none, `content` is put there instead, as the array at `path` or
+    /// as the only member of the object at `path`.
+    fn edit(
+        &self,
+        path: &[&str],
+        content: &str,
+        change: impl FnOnce(&File, &CstNode) -> Result<String, Malformed>,
+    ) -> Result<String, Malformed> {
+        let is_array = content.starts_with('[');
+        let Some(root) = self.root()? else {
+            let empty = empty_file(path, is_array);
+            return Ok(format!("{}{}", self.byte_order_mark, File::parse(&empty)?.edit(path, content, change)?));
+        };
+        let (node, missing) = self.descend(root, path)?;
+        let Some((key, inner)) = missing.split_first() else { return change(self, &node) };
+        let object = self.object(&node, path[..path.len() - missing.len()].last().copied())?;
+        let container = if is_array { content.to_owned() } else { format!("{{ {content} }}") };
+        let value = inner.iter().rev().fold(container, |inner, key| format!("{{ {key:?}: {inner} }}"));
+        Ok(self.append(&object.into(), &format!("{key:?}: {value}")))
+    }
+
+    /// The edited text, if it has the value that `change` makes of this file's own. An edit that would change anything else
+    /// is refused, because the file belongs to someone else.
+    fn verify(&self, edited: String, change: impl FnOnce(&mut Value) -> Option<()>) -> Result<String, Malformed> {
+        let mut expected = self.value();
+        let changed = change(&mut expected).is_some();
+        match File::parse(&edited) {
+            Ok(file) if changed && file.value() == expected => Ok(edited),
+            _ => Err(Malformed { line: 1, reason: "it cannot be edited without a change to the rest of it".into() }),
+        }
     }
 
     /// What a program reads in the file: an empty object if there is nothing in it.

@@ -1,7 +1,8 @@
 //! Installs the skill and the MCP entry in the configuration of each harness, and uninstalls them.
 //!
 //! These files belong to their users. A file that cannot be parsed is left alone. In any other file only our own entry
-//! changes, and uninstalling restores the file byte for byte, unless the user changed it in between.
+//! changes, and uninstalling restores the file byte for byte, unless the user changed it in between. A harness may write to its
+//! files at any moment, and another `tt install` may run: neither loses anything.
 
 mod entry;
 mod file;
@@ -9,12 +10,17 @@ mod json;
 mod toml;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 use tt_harness::{Directory, Format, Harness};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
+
+/// How often a change is planned again because its harness wrote to the file in between, and how long to wait before.
+const MAX_ATTEMPTS: usize = 50;
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 const SKILL: &str = include_str!("../../skills/talking-stick/SKILL.md");
 
@@ -57,6 +63,26 @@ pub(crate) struct Change {
     to: Option<String>,
     #[serde(skip)]
     backup: Backup,
+    /// What it was planned for. None if nothing is to be done.
+    #[serde(skip)]
+    step: Option<Step>,
+}
+
+/// What is to be done to one file. The change that does it depends on the file's content, and is planned again when another
+/// program changed the file in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Step {
+    harness: &'static Harness,
+    kind: StepKind,
+    path: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepKind {
+    AddEntry,
+    AddSkill,
+    RemoveEntry,
+    RemoveSkill,
 }
 
 /// What happens to the copy of the file from before the first install.
@@ -157,28 +183,14 @@ impl<'a> Places<'a> {
                 changes.push(self.skipped(harness));
                 continue;
             }
-            let config = self.config(harness);
-            let before = file::read(&config)?;
-            let after = self.with_entry(harness, &config, before.as_deref().unwrap_or(""))?;
-            let backup = match before.as_deref() {
-                Some(text) if self.is_ours(harness, text) => Backup::Keep,
-                Some(text) if self.is_set(harness, text) && file::backup_of(&config)?.is_some() => Backup::Keep,
-                _ => Backup::Make,
-            };
-            changes.push(change(harness, &config, before, Some(after), backup));
-            let skill = self.skill(harness);
-            let before = match changes.iter().any(|change| Path::new(&change.path) == skill) {
+            changes.push(self.plan(Step { harness, kind: StepKind::AddEntry, path: self.config(harness) })?);
+            let skill = Step { harness, kind: StepKind::AddSkill, path: self.skill(harness) };
+            if is_planned(&changes, &skill.path) {
                 // Another harness reads the skill from the same file, and its change comes first.
-                true => Some(marked(SKILL)),
-                false => file::read(&skill)?,
-            };
-            let backup = match before.as_deref() {
-                Some(text) if is_unedited(text) => Backup::Keep,
-                // The copy of the user's own file is worth more than one of their edits to ours.
-                Some(text) if text.starts_with(SKILL_HEAD) && file::backup_of(&skill)?.is_some() => Backup::Keep,
-                _ => Backup::Make,
-            };
-            changes.push(change(harness, &skill, before, Some(marked(SKILL)), backup));
+                changes.push(change(skill, Some(marked(SKILL)), Some(marked(SKILL)), Backup::Keep));
+            } else {
+                changes.push(self.plan(skill)?);
+            }
         }
         Ok(changes)
     }
@@ -188,23 +200,16 @@ impl<'a> Places<'a> {
         let mut changes: Vec<Change> = Vec::new();
         for harness in harnesses.iter().copied() {
             let before = changes.len();
-            for config in self.configs(harness) {
-                let Some(now) = file::read(&config)? else { continue };
-                let was = file::backup_of(&config)?;
-                let without = self.restored(harness, &config, &now, was)?;
-                changes.push(change(harness, &config, Some(now), without, Backup::Drop));
+            for path in self.configs(harness) {
+                if file::read(&path)?.is_some() {
+                    changes.push(self.plan(Step { harness, kind: StepKind::RemoveEntry, path })?);
+                }
             }
             let skill = self.skill(harness);
             let others = tt_harness::ALL.iter().filter(|other| !harnesses.contains(other));
             let shared = others.filter(|other| self.skill(other) == skill).any(|other| self.has_entry(other));
-            let planned = changes.iter().any(|change| Path::new(&change.path) == skill);
-            if let Some(now) = file::read(&skill)?.filter(|_| !shared && !planned) {
-                let to = if is_unedited(&now) { file::backup_of(&skill)? } else { Some(now.clone()) };
-                let mut removed = change(harness, &skill, Some(now), to, Backup::Drop);
-                if removed.action == Action::Unchanged {
-                    removed.action = Action::Kept;
-                }
-                changes.push(removed);
+            if !shared && !is_planned(&changes, &skill) && file::read(&skill)?.is_some() {
+                changes.push(self.plan(Step { harness, kind: StepKind::RemoveSkill, path: skill })?);
             }
             if changes.len() == before {
                 changes.push(self.skipped(harness));
@@ -213,9 +218,79 @@ impl<'a> Places<'a> {
         Ok(changes)
     }
 
+    /// The change that a step makes to its file as it is now.
+    fn plan(&self, step: Step) -> Result<Change, Error> {
+        let (harness, path) = (step.harness, step.path.as_path());
+        let now = file::read(path)?;
+        Ok(match (step.kind, now) {
+            (StepKind::AddEntry, now) => {
+                let after = self.with_entry(harness, path, now.as_deref().unwrap_or(""))?;
+                let backup = match now.as_deref() {
+                    Some(text) if self.is_ours(harness, text) => Backup::Keep,
+                    Some(text) if self.is_set(harness, text) && file::backup_of(path)?.is_some() => Backup::Keep,
+                    _ => Backup::Make,
+                };
+                change(step, now, Some(after), backup)
+            }
+            (StepKind::AddSkill, now) => {
+                let backup = match now.as_deref() {
+                    Some(text) if is_unedited(text) => Backup::Keep,
+                    // The copy of the user's own file is worth more than one of their edits to ours.
+                    Some(text) if text.starts_with(SKILL_HEAD) && file::backup_of(path)?.is_some() => Backup::Keep,
+                    _ => Backup::Make,
+                };
+                change(step, now, Some(marked(SKILL)), backup)
+            }
+            // It is gone already.
+            (StepKind::RemoveEntry | StepKind::RemoveSkill, None) => change(step, None, None, Backup::Drop),
+            (StepKind::RemoveEntry, Some(now)) => {
+                let without = self.restored(harness, path, &now, file::backup_of(path)?)?;
+                change(step, Some(now), without, Backup::Drop)
+            }
+            (StepKind::RemoveSkill, Some(now)) => {
+                let to = if is_unedited(&now) { file::backup_of(path)? } else { Some(now.clone()) };
+                let mut removed = change(step, Some(now), to, Backup::Drop);
+                if removed.action == Action::Unchanged {
+                    removed.action = Action::Kept;
+                }
+                removed
+            }
+        })
+    }
+
+    /// Makes the planned changes. What another program wrote to a file since it was planned is kept.
+    pub(crate) fn apply(&self, changes: &mut [Change]) -> Result<(), Error> {
+        changes.iter_mut().try_for_each(|change| self.apply_one(change, || {}))
+    }
+
+    /// Makes one change: planned again from the file as it is now, with no other `tt` at work on the file, and again for as
+    /// long as its harness writes to it in between. `before_write` is called after each plan.
+    fn apply_one(&self, change: &mut Change, mut before_write: impl FnMut()) -> Result<(), Error> {
+        let Some(step) = change.step.clone() else { return Ok(()) };
+        let _lock = file::lock(&step.path)?;
+        for attempt in 0..MAX_ATTEMPTS {
+            let planned = self.plan(step.clone());
+            before_write();
+            match planned {
+                Ok(planned) => *change = planned,
+                // A program that does not replace the file in one step was in the middle of writing it.
+                Err(_) if attempt > 0 && attempt + 1 < MAX_ATTEMPTS => {
+                    std::thread::sleep(RETRY_DELAY);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
+            if change.write(&step.path)? == file::Outcome::Written {
+                return Ok(());
+            }
+            std::thread::sleep(RETRY_DELAY);
+        }
+        Err(file::keeps_changing(&step.path))
+    }
+
     /// The file without our entry: the copy from before the install if only our entry differs from it, else the current file
     /// less our entry.
-    fn restored(
+    pub(crate) fn restored(
         &self,
         harness: &Harness,
         config: &Path,
@@ -242,7 +317,7 @@ impl<'a> Places<'a> {
         texts.into_iter().any(|text| self.is_set(harness, &text))
     }
 
-    fn is_set(&self, harness: &Harness, text: &str) -> bool {
+    pub(crate) fn is_set(&self, harness: &Harness, text: &str) -> bool {
         match harness.mcp.format {
             Format::Toml => toml::is_set(text, &harness.mcp, NAME).unwrap_or(false),
             Format::Json => json::get(text, &[harness.mcp.section, NAME]).is_ok_and(|entry| entry.is_some()),
@@ -261,7 +336,7 @@ impl<'a> Places<'a> {
         program.is_some_and(|program| is_equal(&entry, &entry::json(&harness.mcp, program)))
     }
 
-    fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
+    pub(crate) fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
         if harness.mcp.format == Format::Toml {
             return toml::set(text, &harness.mcp, NAME, &self.program).map_err(|what| malformed(path, &what));
         }
@@ -287,23 +362,32 @@ impl<'a> Places<'a> {
     }
 
     fn skipped(&self, harness: &Harness) -> Change {
-        let path = self.config_dir(harness).display().to_string();
-        let (diff, backup) = (String::new(), Backup::Keep);
-        Change { harness: harness.name, path, action: Action::Skipped, diff, from: None, to: None, backup }
+        Change {
+            harness: harness.name,
+            path: self.config_dir(harness).display().to_string(),
+            action: Action::Skipped,
+            diff: String::new(),
+            from: None,
+            to: None,
+            backup: Backup::Keep,
+            step: None,
+        }
     }
 }
 
 impl Change {
-    /// Applies the change.
-    pub(crate) fn apply(&self) -> Result<(), Error> {
-        let (path, from) = (Path::new(&self.path), self.from.as_deref());
+    /// Writes the new content, unless the file is no longer what the change was planned from.
+    fn write(&self, path: &Path) -> Result<file::Outcome, Error> {
+        let from = self.from.as_deref();
         match (self.action, self.backup) {
             // The user removed our entry, so the copy is no longer needed.
-            (Action::Unchanged, Backup::Drop) => return file::drop_backup(path),
-            (Action::Unchanged | Action::Kept | Action::Skipped, _) => return Ok(()),
+            (Action::Unchanged, Backup::Drop) => return file::drop_backup(path).map(|()| file::Outcome::Written),
+            (Action::Unchanged | Action::Kept | Action::Skipped, _) => return Ok(file::Outcome::Written),
             _ => {}
         }
-        file::may_change(path, from)?;
+        if file::check(path, from)? == file::Outcome::ChangedMeanwhile {
+            return Ok(file::Outcome::ChangedMeanwhile);
+        }
         // First, so that the old content is always on disk.
         if self.backup == Backup::Make {
             file::keep_backup(path, from)?;
@@ -312,19 +396,25 @@ impl Change {
             Some(to) => file::replace(path, from, to),
             None => file::remove(path, from),
         };
-        if done.is_err() && self.backup == Backup::Make {
-            // The file was not changed, so no copy is needed.
-            let _ = file::drop_backup(path);
+        if !matches!(done, Ok(file::Outcome::Written)) {
+            if self.backup == Backup::Make {
+                // The file was not changed, so no copy is needed.
+                let _ = file::drop_backup(path);
+            }
+            return done;
         }
-        done?;
         if self.backup == Backup::Drop {
             file::drop_backup(path)?;
         }
         if self.to.is_none() && path.ends_with("SKILL.md") {
             file::remove_empty_dirs(path);
         }
-        Ok(())
+        Ok(file::Outcome::Written)
     }
+}
+
+fn is_planned(changes: &[Change], path: &Path) -> bool {
+    changes.iter().any(|change| change.step.as_ref().is_some_and(|step| step.path == path))
 }
 
 /// The skill as it is installed.
@@ -357,7 +447,7 @@ fn not_an_object(path: &Path) -> Error {
     malformed(path, &format!("an object was expected as the value of {NAME:?}"))
 }
 
-fn change(harness: &Harness, path: &Path, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
+fn change(step: Step, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
     let action = match (&from, &to) {
         (from, to) if from == to => Action::Unchanged,
         (None, _) => Action::Create,
@@ -365,7 +455,8 @@ fn change(harness: &Harness, path: &Path, from: Option<String>, to: Option<Strin
         _ => Action::Change,
     };
     let diff = file::diff(from.as_deref().unwrap_or(""), to.as_deref().unwrap_or(""));
-    Change { harness: harness.name, path: path.display().to_string(), action, diff, from, to, backup }
+    let (harness, path) = (step.harness.name, step.path.display().to_string());
+    Change { harness, path, action, diff, from, to, backup, step: Some(step) }
 }
 
 #[cfg(test)]
@@ -385,8 +476,8 @@ mod tests {
         let skill = places.skill(codex());
         std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
         let older = marked(&format!("{SKILL_HEAD}description: an older version\n---\n"));
-        let install = || places.install(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
-        let uninstall = || places.uninstall(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
+        let install = || places.apply(&mut places.install(&[codex()]).unwrap()).unwrap();
+        let uninstall = || places.apply(&mut places.uninstall(&[codex()]).unwrap()).unwrap();
         std::fs::write(&skill, &older).unwrap();
         uninstall();
         assert!(!home.path().join(".agents").exists(), "without a newer version in between");
@@ -415,29 +506,46 @@ mod tests {
         let places = Places::of(&env).unwrap();
         let config = home.path().join(".codex/config.toml");
         std::fs::create_dir(home.path().join(".codex")).unwrap();
-        let read = || std::fs::read_to_string(&config).ok();
+        let read = || std::fs::read_to_string(&config).unwrap();
         let beside = || std::fs::read_dir(home.path().join(".codex")).unwrap().count();
-        for (at_first, meanwhile) in [(Some("a = 1\n"), "a = 2\n"), (None, "a = 3\n")] {
+        for at_first in [Some("a = 0\n"), None] {
             match at_first {
                 Some(text) => std::fs::write(&config, text).unwrap(),
                 None => std::fs::remove_file(&config).unwrap(),
             }
-            let planned = places.install(&[codex()]).unwrap();
-            std::fs::write(&config, meanwhile).unwrap();
-            let error = planned[0].apply().unwrap_err();
-            assert!(error.hint.contains("again"), "{error:?}");
-            assert_eq!(read().as_deref(), Some(meanwhile));
-            assert_eq!(beside(), 1, "nothing was changed, so nothing is kept aside");
-            // The next attempt works and keeps the new content.
-            places.install(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
-            let planned = places.uninstall(&[codex()]).unwrap();
-            let with_us = read().unwrap();
-            std::fs::write(&config, with_us.clone() + "# mine\n").unwrap();
-            planned[0].apply().unwrap_err();
-            assert_eq!(read().unwrap(), with_us + "# mine\n");
-            places.uninstall(&[codex()]).unwrap().iter().for_each(|change| change.apply().unwrap());
-            assert_eq!(read().unwrap().replace("# mine\n", "").trim_end(), meanwhile.trim_end());
+            let mut planned = places.install(&[codex()]).unwrap();
+            // It writes several times, once without finishing: between each plan and the write that was planned.
+            let mut writes = ["a = 1\n", "a = ", "a = 2\n"].iter();
+            let harness_writes = || writes.by_ref().take(1).for_each(|text| std::fs::write(&config, text).unwrap());
+            places.apply_one(&mut planned[0], harness_writes).unwrap_or_else(|e| panic!("{e:?}"));
+            assert!(read().starts_with("a = 2\n") && read().contains("talking-stick"), "{}", read());
+            assert_eq!(file::backup_of(&config).unwrap().as_deref(), Some("a = 2\n"));
+            let mut planned = places.uninstall(&[codex()]).unwrap();
+            let mut writes = [read() + "# mine\n"].into_iter();
+            let harness_writes = || writes.by_ref().for_each(|text| std::fs::write(&config, text).unwrap());
+            places.apply_one(&mut planned[0], harness_writes).unwrap();
+            assert_eq!(read().replace("# mine\n", "").trim_end(), "a = 2");
+            assert!(read().contains("# mine"), "{}", read());
             assert_eq!(beside(), 1, "nothing of ours is left beside it");
         }
+    }
+
+    #[test]
+    fn a_file_that_never_stays_the_same_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let env = Environment::of([("HOME", home.path().as_os_str())]);
+        let places = Places::of(&env).unwrap();
+        let config = home.path().join(".codex/config.toml");
+        std::fs::create_dir(home.path().join(".codex")).unwrap();
+        std::fs::write(&config, "a = 0\n").unwrap();
+        let mut count = 0;
+        let mut planned = places.install(&[codex()]).unwrap();
+        let error = places.apply_one(&mut planned[0], || {
+            count += 1;
+            std::fs::write(&config, format!("a = {count}\n")).unwrap();
+        });
+        assert!(error.unwrap_err().hint.contains("again"));
+        assert_eq!(std::fs::read_to_string(&config).unwrap(), format!("a = {MAX_ATTEMPTS}\n"));
+        assert_eq!(std::fs::read_dir(home.path().join(".codex")).unwrap().count(), 1, "nothing is kept aside");
     }
 }

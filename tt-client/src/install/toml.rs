@@ -34,16 +34,23 @@ pub(super) fn set(text: &str, mcp: &McpConfig, name: &str, program: &str) -> Res
         section.set_implicit(true);
         Item::Table(section)
     });
-    let section = section.as_table_like_mut().ok_or_else(|| format!("{section_key} is not a table"))?;
-    match section.get_mut(name).and_then(Item::as_table_like_mut) {
-        Some(old) => entry.iter().for_each(|(key, value)| {
-            old.insert(key, value.clone());
-        }),
+    let section = section.as_table_like_mut().ok_or_else(|| not_a_table(section_key))?;
+    match section.get_mut(name) {
+        Some(old) => {
+            let old = old.as_table_like_mut().ok_or_else(|| not_a_table(name))?;
+            entry.iter().for_each(|(key, value)| {
+                old.insert(key, value.clone());
+            });
+        }
         None => {
             section.insert(name, Item::Value(entry.into_inline_table().into()));
         }
     }
     Ok(document.to_string())
+}
+
+fn not_a_table(key: &str) -> String {
+    format!("a table was expected as the value of {key:?}")
 }
 
 pub(super) fn is_set(text: &str, mcp: &McpConfig, name: &str) -> Result<bool, String> {
@@ -71,8 +78,12 @@ pub(super) fn has_section(text: &str, mcp: &McpConfig) -> bool {
 
 pub(super) fn unset(text: &str, mcp: &McpConfig, name: &str) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(reason)?;
-    let section = document.get_mut(mcp.section).and_then(Item::as_table_like_mut);
-    let Some(removed) = section.and_then(|section| section.remove(name)) else { return Ok(text.to_owned()) };
+    let Some(section) = document.get_mut(mcp.section) else { return Ok(text.to_owned()) };
+    let section = section.as_table_like_mut().ok_or_else(|| not_a_table(mcp.section))?;
+    if section.get(name).is_some_and(|entry| !entry.is_table_like()) {
+        return Err(not_a_table(name));
+    }
+    let Some(removed) = section.remove(name) else { return Ok(text.to_owned()) };
     if let Item::Table(removed) = removed {
         keep_comments(&mut document, &removed);
     }
@@ -184,8 +195,19 @@ mod tests {
     fn an_inline_section_is_added_to_and_a_wrong_one_is_left_alone() {
         let with = set("mcp_servers = { other = { command = \"o\" } }\n", codex(), NAME, "tt").unwrap();
         assert!(is_set(&with, codex(), NAME).unwrap() && is_set(&with, codex(), "other").unwrap(), "{with}");
-        for bad in ["mcp_servers = 1\n", "a = \n", "[x\n", "a = 1\na = 2\n"] {
-            assert!(set(bad, codex(), NAME, "tt").is_err(), "{bad}");
+        for bad in ["mcp_servers = 1\n", "a = \n", "[x\n", "a = 1\na = 2\n", "[[mcp_servers]]\n"] {
+            assert!(set(bad, codex(), NAME, "tt").is_err() && unset(bad, codex(), NAME).is_err(), "{bad}");
+        }
+        for theirs in
+            ["talking-stick = 1", "talking-stick = [{}]", "talking-stick = 'tt'", "[mcp_servers.talking-stick]"]
+        {
+            let bad = match theirs.starts_with('[') {
+                true => format!("[{theirs}]\n"),
+                false => format!("[mcp_servers]\n{theirs}\n"),
+            };
+            for refused in [set(&bad, codex(), NAME, "tt"), unset(&bad, codex(), NAME)] {
+                assert!(refused.as_ref().is_err_and(|why| why.contains("a table was expected")), "{bad}: {refused:?}");
+            }
         }
         let mine =
             set("[mcp_servers.talking-stick]\ncommand = \"old\"\ntool_timeout_sec = 9 # mine\n", codex(), NAME, "tt")

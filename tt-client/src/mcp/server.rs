@@ -14,7 +14,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use tt_proto::escape::escape_json;
+use tt_proto::escape::{escape_json, escape_value};
 use tt_proto::event::{Event, EventType};
 use tt_proto::requests::{LeaveRoom, Method, WaitForTurn};
 use tt_proto::{Error, ErrorCode, VERSION};
@@ -311,6 +311,8 @@ fn compose(outcome: Result<Value, Error>, inbox: &AnswerInbox) -> CallToolResult
             fields.insert("inbox".into(), inbox.value());
         }
     }
+    // Some harnesses show their model the structured content, decoded.
+    escape_value(&mut answer);
     let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = Some(answer);
     result

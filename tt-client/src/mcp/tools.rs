@@ -16,7 +16,7 @@ use tt_proto::{Error, ErrorCode};
 
 /// What a tool does to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read,
     /// A command: it may change something, and carries a key so that repeating it changes nothing more.
     Write,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 /// One tool: a method of the daemon, and the part of its parameters that a model is offered.
-pub(super) struct ToolSpec {
+pub(crate) struct ToolSpec {
     pub name: &'static str,
     pub kind: Kind,
     description: &'static str,
@@ -77,7 +77,7 @@ tools! {
         "Become a member of a workspace's room. Call once before working in a repository that other agents or people share; \
          gives the room_id that the other tools take."
         => { "room_id": { "type": "string" }, "agent_id": { "type": "string" }, "members": { "type": "array" } };
-    Read ListRooms(context_path)
+    Read ListRooms(context_path, after_path = "the last canonical_path, where the answer has more", limit)
         "All rooms, or the one a path belongs to. Use to see whether a workspace is shared before joining.";
     Read GetRoomState(room_id)
         "Who holds the stick, who waits, the handoffs, whether a takeover is possible. Use to look without waiting.";
@@ -130,7 +130,7 @@ fn schema_of(json_type: JsonType) -> Value {
 }
 
 impl ToolSpec {
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|tool| tool.name == name)
     }
 
@@ -180,7 +180,7 @@ impl ToolSpec {
     }
 
     /// Checks the arguments of a call and returns them as the daemon expects them.
-    pub(super) fn arguments(&self, sent: JsonObject) -> Result<Map<String, Value>, Error> {
+    pub(crate) fn arguments(&self, sent: JsonObject) -> Result<Map<String, Value>, Error> {
         let bad = |what: String| {
             let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name).collect();
             let required = self.required();

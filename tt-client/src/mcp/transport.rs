@@ -10,7 +10,6 @@ use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::{StdioReader, StdioWriter};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 
@@ -41,18 +40,11 @@ impl WrittenAnswers {
 }
 
 /// The harness at the other end of standard input and output.
-pub(super) struct Stdio<R: AsyncRead = StdioReader, W: AsyncWrite = StdioWriter> {
+pub(super) struct Stdio<R: AsyncRead, W: AsyncWrite> {
     inner: AsyncRwTransport<RoleServer, R, W>,
     answers: WrittenAnswers,
     /// Set when the harness has closed its end: the answer to a wait will not be read.
     closed: watch::Sender<bool>,
-}
-
-impl Stdio {
-    pub(super) fn new(answers: WrittenAnswers, closed: watch::Sender<bool>) -> Self {
-        let (input, output) = rmcp::transport::stdio_pipes();
-        Self::of(input, output, answers, closed)
-    }
 }
 
 impl<R, W> Stdio<R, W>
@@ -60,7 +52,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    fn of(input: R, output: W, answers: WrittenAnswers, closed: watch::Sender<bool>) -> Self {
+    pub(super) fn new(input: R, output: W, answers: WrittenAnswers, closed: watch::Sender<bool>) -> Self {
         Self { inner: AsyncRwTransport::new_server(input, output), answers, closed }
     }
 }
@@ -135,7 +127,7 @@ mod tests {
         let answers = WrittenAnswers::default();
         let ids = [1, 2, 3].map(RequestId::Number);
         let [written, mut given_up, mut pending] = ids.each_ref().map(|id| answers.of(id));
-        let mut stdio = Stdio::of(input, output, answers, close);
+        let mut stdio = Stdio::new(input, output, answers, close);
         stdio.send(response(1)).await.unwrap();
         assert_eq!(written.await, Ok(()));
         assert!(BufReader::new(harness).lines().next_line().await.unwrap().unwrap().contains("\"id\":1"));

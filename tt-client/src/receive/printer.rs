@@ -32,13 +32,16 @@ pub(crate) struct InboxPrinter {
 /// What a line shows.
 enum Item {
     Message(Box<Event>),
-    Skipped(Skipped),
+    /// A note about the messages with these numbers.
+    Skipped(Vec<i64>),
 }
 
 /// What one round has printed.
 pub(crate) struct Round {
     /// Whether there was nothing to print.
     pub is_empty: bool,
+    /// Whether more is skipped in the next round: the inbox had too much for one.
+    pub skips_on: bool,
     pub result: WriteResult,
 }
 
@@ -52,9 +55,10 @@ impl InboxPrinter {
     pub(crate) async fn print(&mut self, options: TakeOptions) -> Result<Round, CommandError> {
         let taken = self.take(options).await?;
         let is_empty = taken.events.is_empty() && taken.skipped.is_none();
+        let skips_on = taken.events.is_empty() && taken.skipped.is_some() && taken.more > 0;
         let result = self.show(taken).await?;
         self.receipt.confirm_live(&mut self.session.client).await?;
-        Ok(Round { is_empty, result })
+        Ok(Round { is_empty, skips_on, result })
     }
 
     async fn take(&mut self, options: TakeOptions) -> Result<Taken, CommandError> {
@@ -69,13 +73,16 @@ impl InboxPrinter {
     async fn show(&mut self, taken: Taken) -> Result<WriteResult, CommandError> {
         let output = self.session.output;
         let names = if taken.events.is_empty() { Names::default() } else { self.session.names().await? };
-        let messages = taken.events.into_iter().map(|event| Item::Message(Box::new(event)));
-        for item in taken.skipped.map(Item::Skipped).into_iter().chain(messages) {
+        let skipped = Some(taken.skipped_seqs).filter(|seqs| !seqs.is_empty()).map(Item::Skipped);
+        // One that was shown before, and could not be confirmed then, is only confirmed now.
+        let new = taken.events.into_iter().filter(|event| !self.receipt.contains(event)).collect::<Vec<_>>();
+        let messages = new.into_iter().map(|event| Item::Message(Box::new(event)));
+        for item in skipped.into_iter().chain(messages) {
             let writing = match &item {
                 Item::Message(event) => {
                     LineWrite::start(&output, &**event, |event, style| render::event(event, &names, style))?
                 }
-                Item::Skipped(skipped) => LineWrite::start(&output, skipped, skipped_text)?,
+                Item::Skipped(seqs) => LineWrite::start(&output, &Skipped::of(seqs), skipped_text)?,
             };
             self.writing = Some((writing, item));
             if self.finish_line().await? == WriteResult::ReaderGone {
@@ -94,7 +101,7 @@ impl InboxPrinter {
                 self.cursor = self.cursor.max(event.event_seq);
                 self.receipt.mark_shown(&event);
             }
-            Some((_, Item::Skipped(skipped))) => self.receipt.mark_skipped(self.session.room_id.clone(), skipped),
+            Some((_, Item::Skipped(seqs))) => self.receipt.mark_skipped(&self.session.room_id, &seqs),
             None => {}
         }
         Ok(result)
@@ -109,7 +116,8 @@ impl InboxPrinter {
     }
 }
 
-fn skipped_text(skipped: &Skipped, style: &Style) -> String {
+fn skipped_text(skipped: &Option<Skipped>, style: &Style) -> String {
+    let Some(skipped) = skipped else { return String::new() };
     style.dim(&format!(
         "{} older messages are not shown; read them with: tt msg recv --after {}",
         skipped.skipped,

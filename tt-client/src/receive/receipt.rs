@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tt_proto::delivery::Surface;
 use tt_proto::event::{Event, EventType};
-use tt_proto::requests::{ConfirmMessages, ReturnMessages, Skipped, TakeMessages};
-use tt_proto::{AgentId, Error, RoomId};
+use tt_proto::requests::{ConfirmMessages, MAX_LISTED, ReturnMessages, TakeMessages};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 
 use crate::connect::{Client, HttpClient};
 
@@ -30,14 +30,14 @@ pub(crate) struct Receipt {
     surface: Surface,
     /// The only sender whose messages are taken.
     from: Option<AgentId>,
+    /// Shown, or skipped with a note about it, and not yet confirmed.
     shown: BTreeSet<MessageKey>,
-    skipped: Option<(RoomId, Skipped)>,
     unshown: BTreeSet<MessageKey>,
 }
 
 impl Receipt {
     pub(crate) fn new(surface: Surface) -> Self {
-        Self { surface, from: None, shown: BTreeSet::new(), skipped: None, unshown: BTreeSet::new() }
+        Self { surface, from: None, shown: BTreeSet::new(), unshown: BTreeSet::new() }
     }
 
     /// Restricts the surface to the messages of one sender.
@@ -71,8 +71,8 @@ impl Receipt {
     }
 
     /// Records that the note about skipped messages was shown.
-    pub(crate) fn mark_skipped(&mut self, room_id: RoomId, skipped: Skipped) {
-        self.skipped = Some((room_id, skipped));
+    pub(crate) fn mark_skipped(&mut self, room_id: &RoomId, event_seqs: &[i64]) {
+        self.shown.extend(event_seqs.iter().map(|event_seq| (room_id.clone(), *event_seq)));
     }
 
     /// Records that a message was taken but will not be shown.
@@ -82,9 +82,12 @@ impl Receipt {
 
     /// Confirms what was shown. Repeating it is safe.
     pub(crate) fn confirm(&mut self, client: &mut HttpClient) -> Result<(), Error> {
-        for request in self.confirm_requests() {
-            client.call(&request)?;
-            self.forget_confirmed(&request);
+        for mut request in self.confirm_requests() {
+            let mut answer = client.call(&request);
+            if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
+                answer = client.call(&request);
+            }
+            self.after_confirming(&request, answer.map(|_| ()))?;
         }
         Ok(())
     }
@@ -92,44 +95,65 @@ impl Receipt {
     /// Confirms what was shown, on a WebSocket. Repeating it is safe, also after it was dropped in the middle.
     pub(crate) async fn confirm_live(&mut self, client: &mut Client) -> Result<(), Error> {
         let mut result = Ok(());
-        for request in self.confirm_requests() {
-            match client.call(request.clone()).await {
-                Ok(_) => self.forget_confirmed(&request),
-                // The other rooms are confirmed all the same.
-                Err(error) => result = result.and(Err(error)),
+        for mut request in self.confirm_requests() {
+            let mut answer = client.call(request.clone()).await;
+            if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
+                answer = client.call(request.clone()).await;
             }
+            // The other rooms are confirmed all the same.
+            result = result.and(self.after_confirming(&request, answer.map(|_| ())));
         }
         result
+    }
+
+    /// Forgets what was confirmed. What another connection holds is confirmed by that one, or given back when it ends: as long
+    /// as it is not known which, it stays in the receipt, and is confirmed with the next messages instead of shown again.
+    fn after_confirming(&mut self, request: &ConfirmMessages, answer: Result<(), Error>) -> Result<(), Error> {
+        match answer {
+            Ok(()) => {
+                for event_seq in &request.event_seqs {
+                    self.shown.remove(&(request.room_id.clone(), *event_seq));
+                }
+                Ok(())
+            }
+            Err(error) if error.code == ErrorCode::MessageHeld => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns to the inbox what will not be shown. A message that cannot be returned goes back with the connection.
     pub(crate) async fn return_unshown(&mut self, client: &mut Client) {
         for (room_id, event_seqs) in by_room(&std::mem::take(&mut self.unshown)) {
-            let _ = client.call(ReturnMessages { room_id, event_seqs }).await;
+            let mut request = ReturnMessages { room_id, event_seqs };
+            let answer = client.call(request.clone()).await;
+            if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
+                let _ = client.call(request).await;
+            }
         }
     }
 
     fn confirm_requests(&self) -> Vec<ConfirmMessages> {
-        let mut rooms = by_room(&self.shown);
-        if let Some((room_id, _)) = &self.skipped {
-            rooms.entry(room_id.clone()).or_default();
-        }
-        let request = |(room_id, event_seqs)| ConfirmMessages {
-            skipped: self.skipped.as_ref().filter(|(room, _)| *room == room_id).map(|(_, skipped)| skipped.clone()),
-            room_id,
+        let request = |room_id: &RoomId, event_seqs: &[i64]| ConfirmMessages {
+            room_id: room_id.clone(),
             surface: self.surface.as_str().to_owned(),
-            event_seqs,
-            from_agent_id: self.from.clone(),
+            event_seqs: event_seqs.to_vec(),
         };
-        rooms.into_iter().map(request).collect()
+        let rooms = by_room(&self.shown);
+        rooms.iter().flat_map(|(room_id, seqs)| seqs.chunks(MAX_LISTED).map(|seqs| request(room_id, seqs))).collect()
     }
+}
 
-    fn forget_confirmed(&mut self, request: &ConfirmMessages) {
-        for event_seq in &request.event_seqs {
-            self.shown.remove(&(request.room_id.clone(), *event_seq));
-        }
-        self.skipped.take_if(|(room_id, _)| *room_id == request.room_id);
-    }
+/// After a refusal because another connection holds some of the messages, leaves those out. Returns whether the call is to be
+/// made again with the rest.
+fn leave_out_held(event_seqs: &mut Vec<i64>, refusal: Option<&Error>) -> bool {
+    let Some(refusal) = refusal.filter(|error| error.code == ErrorCode::MessageHeld) else { return false };
+    let held: BTreeSet<i64> = match refusal.details.get("event_seqs").and_then(|seqs| seqs.as_array()) {
+        Some(seqs) => seqs.iter().filter_map(serde_json::Value::as_i64).collect(),
+        None => return false,
+    };
+    let before = event_seqs.len();
+    event_seqs.retain(|event_seq| !held.contains(event_seq));
+    !event_seqs.is_empty() && event_seqs.len() < before
 }
 
 fn key(event: &Event) -> MessageKey {
@@ -179,21 +203,37 @@ mod tests {
         let requests = receipt.confirm_requests();
         let rooms: Vec<(&str, &[i64])> = requests.iter().map(|r| (r.room_id.as_str(), &r.event_seqs[..])).collect();
         assert_eq!(rooms, [("a", &[2, 3][..]), ("b", &[5])]);
-        assert!(requests.iter().all(|request| request.surface == "wait" && request.skipped.is_none()));
-        receipt.forget_confirmed(&requests[0]);
+        assert!(requests.iter().all(|request| request.surface == "wait"));
+        receipt.after_confirming(&requests[0], Ok(())).unwrap();
         assert_eq!(receipt.confirm_requests(), requests[1..], "what failed is confirmed by the next attempt");
     }
 
     #[test]
-    fn skipped_messages_are_confirmed_without_one_that_was_shown() {
-        let from = Some(AgentId::trusted("codex:1"));
-        let mut receipt = Receipt::new(Surface::Recv).only_from(from.clone());
-        let skipped = Skipped { skipped: 2, from_seq: 1, to_seq: 2 };
-        receipt.mark_skipped("a".into(), skipped.clone());
+    fn skipped_messages_are_confirmed_by_their_numbers_in_calls_that_are_not_too_long() {
+        let mut receipt = Receipt::new(Surface::Recv);
+        let skipped: Vec<i64> = (0..MAX_LISTED as i64 + 1).map(|n| 2 * n).collect();
+        receipt.mark_skipped(&"a".into(), &skipped);
         let requests = receipt.confirm_requests();
-        assert_eq!((requests.len(), &requests[0].skipped), (1, &Some(skipped)));
-        assert_eq!(requests[0].from_agent_id, from);
-        receipt.forget_confirmed(&requests[0]);
+        assert_eq!(requests.iter().map(|r| r.event_seqs.len()).collect::<Vec<_>>(), [MAX_LISTED, 1]);
+        assert_eq!(requests.iter().flat_map(|r| r.event_seqs.clone()).collect::<Vec<_>>(), skipped);
+        requests.iter().for_each(|request| receipt.after_confirming(request, Ok(())).unwrap());
         assert!(receipt.confirm_requests().is_empty());
+    }
+
+    #[test]
+    fn what_another_connection_holds_is_left_out_and_tried_again_later() {
+        let mut receipt = Receipt::new(Surface::Recv);
+        (1..=3).for_each(|seq| receipt.mark_shown(&event("a", seq, EventType::MessageSent)));
+        let refusal = Error::new(ErrorCode::MessageHeld, "no").detail("event_seqs", vec![2]);
+        let mut request = receipt.confirm_requests().remove(0);
+        assert!(!leave_out_held(&mut request.event_seqs, Some(&Error::new(ErrorCode::StorageUnavailable, "no"))));
+        assert!(leave_out_held(&mut request.event_seqs, Some(&refusal)));
+        assert_eq!(request.event_seqs, [1, 3]);
+        receipt.after_confirming(&request, Ok(())).unwrap();
+        let mut rest = receipt.confirm_requests().remove(0);
+        assert_eq!(rest.event_seqs, [2]);
+        assert!(!leave_out_held(&mut rest.event_seqs, Some(&refusal)), "nothing is left to confirm now");
+        assert!(receipt.after_confirming(&rest, Err(refusal)).is_ok(), "and nothing failed");
+        assert!(receipt.contains(&event("a", 2, EventType::MessageSent)), "if it comes again, it was shown already");
     }
 }

@@ -139,7 +139,7 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
             text.push_str(&style.row(&" ".repeat(width + 4), &what));
         }
     }
-    let hidden = state.members.len() - shown.len();
+    let hidden = state.members.len() - shown.len() + state.more_members;
     if hidden > 0 {
         text.push_str(&style.row("  ", &style.dim(&format!("and {hidden} more who left or are gone: tt state --all"))));
     }

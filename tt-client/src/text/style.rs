@@ -3,9 +3,13 @@
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use tt_proto::escape::{escape_lines, escape_text};
 use tt_proto::paths::Environment;
 
 use super::layout;
+
+/// Everything that [`Style`] writes to a terminal besides text.
+const COLOURS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[33m"];
 
 /// Whether to use colours, and how wide lines may be.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +29,11 @@ impl Style {
             color: stream.is_terminal() && env.get("NO_COLOR").is_none(),
             width: [asked, terminal].into_iter().flatten().filter(|width| *width > 0).min(),
         }
+    }
+
+    /// The style for a text without colours.
+    pub(crate) fn plain(width: Option<usize>) -> Self {
+        Self { color: false, width }
     }
 
     /// The width that is left inside this indentation.
@@ -59,6 +68,21 @@ impl Style {
         self.paint("33", text)
     }
 
+    /// The text without a character that could drive a terminal or hide: only line breaks and our own colours stay. Texts of
+    /// others are escaped where they are put into a line; this is for what was forgotten there.
+    pub fn harmless(&self, text: &str) -> String {
+        let mut safe = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('\x1b') {
+            safe.push_str(&escape_lines(&rest[..at]));
+            let own = if self.color { COLOURS.iter().find(|colour| rest[at..].starts_with(**colour)) } else { None };
+            let end = at + own.map_or(1, |colour| colour.len());
+            safe.push_str(&own.map_or_else(|| escape_text(&rest[at..end]), |colour| (*colour).to_owned()));
+            rest = &rest[end..];
+        }
+        safe + &escape_lines(rest)
+    }
+
     /// Colours each line separately, so that a text that ends with a line break still does.
     fn paint(&self, code: &str, text: &str) -> String {
         if !self.color {
@@ -75,6 +99,18 @@ impl Style {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_line_breaks_and_our_own_colours_get_through() {
+        let style = Style { color: true, width: None };
+        let own = format!("{}{}{}\n", style.bold("a"), style.dim("b\n"), style.warn("c"));
+        assert_eq!(style.harmless(&own), own);
+        let nasty = "x\x1b[2J\x1b]0;t\x07\x1b[31my\x1b\u{9b}1m\r\u{202e}z\x1b";
+        let shown = "x\\u{1b}[2J\\u{1b}]0;t\\u{7}\\u{1b}[31my\\u{1b}\\u{9b}1m\\r\\u{202e}z\\u{1b}";
+        assert_eq!(style.harmless(nasty), shown);
+        let plain = Style { color: false, width: None };
+        assert_eq!(plain.harmless("\x1b[1mx"), "\\u{1b}[1mx", "without colours there are none of ours");
+    }
 
     #[test]
     fn colours_change_neither_line_breaks_nor_indentation() {

@@ -8,9 +8,10 @@ use tt_proto::hello::Identity;
 use tt_proto::message::DeliveryHint;
 use tt_proto::note::Note;
 use tt_proto::policy::PolicyOverrides;
-use tt_proto::requests::Skipped;
+use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::{AgentId, LeaseId, NoteId, WallTime};
 
+use crate::delivery::MAX_TAKE;
 use crate::room::Waiting;
 use crate::time::DeadlineTime;
 
@@ -130,8 +131,6 @@ pub enum Command {
     ConfirmMessages {
         surface: Surface,
         event_seqs: Vec<i64>,
-        skipped: Option<Skipped>,
-        from: Option<AgentId>,
     },
     /// Messages that were taken will not be shown.
     ReturnMessages {
@@ -165,11 +164,11 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
-    /// The open deliveries to a member, oldest first. With `from`, only those of one sender and those listed in `also`.
+    /// The oldest open deliveries to a member, at most `limit`. With `from`, only those of one sender.
     Inbox {
         recipient: AgentId,
         from: Option<AgentId>,
-        also: Vec<i64>,
+        limit: usize,
     },
     /// Of these messages, the open deliveries to a member.
     Deliveries {
@@ -219,13 +218,12 @@ impl Command {
     pub fn needs(&self, caller: Option<&Caller>) -> Needs {
         let recipient = || caller.map(|caller| caller.agent_id().clone());
         match self {
-            Command::TakeMessages { from, .. } => match recipient() {
-                Some(recipient) => Needs::Inbox { recipient, from: from.clone(), also: Vec::new() },
-                None => Needs::Nothing,
-            },
-            // Skipped messages are a range: every open delivery in it counts.
-            Command::ConfirmMessages { skipped: Some(_), event_seqs, from, .. } => match recipient() {
-                Some(recipient) => Needs::Inbox { recipient, from: from.clone(), also: event_seqs.clone() },
+            Command::TakeMessages { from, max_replay, .. } => match recipient() {
+                Some(recipient) => {
+                    let skipped = max_replay.map_or(0, |max| max.saturating_add(MAX_LISTED));
+                    let limit = skipped.saturating_add(MAX_TAKE + MAX_COUNTED);
+                    Needs::Inbox { recipient, from: from.clone(), limit }
+                }
                 None => Needs::Nothing,
             },
             Command::ConfirmMessages { event_seqs, .. } | Command::ReturnMessages { event_seqs } => match recipient() {

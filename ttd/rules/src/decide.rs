@@ -6,7 +6,6 @@ use tt_proto::event::EventType;
 use tt_proto::hello::Anchor;
 use tt_proto::note::Note;
 use tt_proto::policy::PolicyOverrides;
-use tt_proto::requests::Skipped;
 use tt_proto::turn::TakeoverReason;
 use tt_proto::{AgentId, Error, ErrorCode};
 
@@ -14,7 +13,7 @@ use crate::command::{Caller, Command, Request, Rows, TakeAccess};
 use crate::delivery::{self, DeliveryChange, NewDelivery};
 use crate::effect::{Due, Effect, TimerKey};
 use crate::notes::{self, NoteChange};
-use crate::room::{EventDraft, Grant, Moment, Room, Waiting};
+use crate::room::{EventDraft, Grant, Member, Moment, Room, Waiting};
 use crate::time::{LeaseTime, Now};
 use crate::turn::{Turn, WaitEnd};
 use crate::{membership, takeover, turn};
@@ -56,9 +55,9 @@ pub enum Reply {
         recipients: Vec<AgentId>,
     },
     Taken {
-        skipped: Option<Skipped>,
+        skipped: Vec<i64>,
         event_seqs: Vec<i64>,
-        /// How many newer messages stay in the inbox.
+        /// How many newer messages stay in the inbox, as far as they were counted.
         more: usize,
     },
     /// How many messages a confirmation or a return was about.
@@ -192,14 +191,15 @@ fn apply(
             let reply = Reply::Taken { skipped: taken.skipped, event_seqs: taken.event_seqs, more: taken.more };
             Applied { changed: expired, effects: taken.effect.into_iter().collect(), ..Applied::reply(reply) }
         }
-        Command::ConfirmMessages { surface, event_seqs, skipped, .. } => {
-            let which = (event_seqs.as_slice(), skipped.as_ref());
+        Command::ConfirmMessages { surface, event_seqs } => {
+            delivery::check_listed(&rows.deliveries, caller.connection, event_seqs)?;
             let (changed, effect) =
-                delivery::confirm(&rows.deliveries, caller.connection, me, *surface, which, now.wall);
+                delivery::confirm(&rows.deliveries, caller.connection, me, *surface, event_seqs, now.wall);
             let reply = Reply::Count(changed.len());
             Applied { changed, effects: vec![effect], ..Applied::reply(reply) }
         }
         Command::ReturnMessages { event_seqs } => {
+            delivery::check_listed(&rows.deliveries, caller.connection, event_seqs)?;
             let (returned, effect) = delivery::give_back(&rows.deliveries, caller.connection, me, event_seqs);
             Applied { effects: vec![effect], ..Applied::reply(Reply::Count(returned)) }
         }
@@ -272,13 +272,18 @@ fn wait_ends<'a>(
     grant: Option<&'a Grant>,
     now: LeaseTime,
 ) -> impl Iterator<Item = Effect> + 'a {
-    let end = move |agent: &AgentId| match grant {
+    let reason = takeover::reason(after, now);
+    let end = move |agent: &AgentId, member: Option<&Member>| match grant {
         _ if after.deleted => Some(WaitEnd::Removed { turn_id: after.turn_id }),
         Some(grant) if grant.agent_id == *agent => Some(WaitEnd::YourTurn(turn::current_turn(after, grant.reason))),
-        _ => turn::wait_end(after, agent, now),
+        _ => turn::wait_end_of(after, agent, member, reason),
     };
-    let waiting = before.members().filter(|m| m.waiting != Waiting::No);
-    waiting.filter_map(move |m| Some(Effect::EndWait { end: end(&m.agent_id)?, agent_id: m.agent_id.clone() }))
+    // Members are only ever added, at the end: each is where it was before.
+    let waiting = before.members().enumerate().filter(|(_, m)| m.waiting != Waiting::No);
+    waiting.filter_map(move |(place, m)| {
+        let member = after.members.get(place).map(|member| &**member);
+        Some(Effect::EndWait { end: end(&m.agent_id, member)?, agent_id: m.agent_id.clone() })
+    })
 }
 
 /// The members whose listeners have something to look at: a new message, or the end of their membership.
@@ -334,6 +339,35 @@ mod tests {
             decide(&room, &Rows::default(), &request, now(0)).unwrap().room.events.len()
         };
         assert_eq!((joined(TakeAccess::Arriving), joined(TakeAccess::Staying)), (1, 0));
+    }
+
+    #[test]
+    fn a_release_looks_at_each_of_thousands_of_waiters_a_few_times() {
+        let looked_at = |count: usize| {
+            let names: Vec<String> = (0..count).map(|n| format!("m{n}")).collect();
+            let mut room = room(&names.iter().map(String::as_str).collect::<Vec<_>>());
+            let waiting = Waiting::Listening { alone: false };
+            turn::wait(&mut room, &id("m0"), Waiting::Listening { alone: true }, &crate::testing::moment(0)).unwrap();
+            turn::settle(&mut room, &crate::testing::moment(0)).unwrap();
+            for (n, member) in room.members.iter_mut().enumerate().skip(1) {
+                let member = Arc::make_mut(member);
+                // Every third is between two waits.
+                member.waiting = if n % 3 == 0 { Waiting::No } else { waiting };
+                member.last_wait_at = Some(crate::testing::at(0));
+            }
+            let release = Command::Release {
+                lease_id: room.lease_id.clone().unwrap(),
+                expected_turn_id: room.turn_id,
+                handoff: tt_proto::handoff::RawJson::parse(r#"{"status":"s","next_action":"n"}"#.into()).unwrap(),
+            };
+            let before = crate::room::LOOKED_AT.get();
+            let request = Request::new(Some(caller("m0", 1)), release);
+            let decision = decide(&room, &Rows::default(), &request, now(0)).unwrap();
+            assert!(decision.room.owner.is_some_and(|owner| owner != id("m0")));
+            crate::room::LOOKED_AT.get() - before
+        };
+        let (few, many) = (looked_at(300), looked_at(3000));
+        assert!(many < 11 * few, "{many} looks for 3000 members, {few} for 300");
     }
 
     #[test]

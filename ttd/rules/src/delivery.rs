@@ -3,14 +3,13 @@
 //! A message is one event and, for each recipient, one delivery. A surface takes open deliveries for its connection, shows
 //! them, and confirms them. Taking is not stored: a connection or a daemon that ends gives back what it took.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use tt_proto::delivery::{DeliveryState, Surface};
 use tt_proto::event::EventType;
 use tt_proto::handoff::RawJson;
 use tt_proto::message::{DeliveryHint, MAX_MESSAGE_BYTES, MessageSent};
-use tt_proto::requests::Skipped;
+use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
@@ -48,7 +47,7 @@ pub struct DeliveryChange {
 /// Messages that a surface took.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Taken {
-    pub(crate) skipped: Option<Skipped>,
+    pub(crate) skipped: Vec<i64>,
     pub(crate) event_seqs: Vec<i64>,
     pub(crate) more: usize,
     pub(crate) effect: Option<Effect>,
@@ -105,7 +104,8 @@ fn check_body(body: &str) -> Result<(), Error> {
 }
 
 /// Takes the open deliveries that no connection holds, oldest first. With more than `max_replay` of them the older ones are
-/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay.
+/// skipped (and held too, so that they can be confirmed as skipped); past `limit` the newer ones stay. With more to skip than
+/// one confirmation can list, nothing is shown yet: the next take goes on.
 pub(crate) fn take(
     open: &[OpenDelivery],
     connection: ConnectionId,
@@ -113,53 +113,57 @@ pub(crate) fn take(
     max_replay: Option<usize>,
     limit: usize,
 ) -> Taken {
-    let free: Vec<&OpenDelivery> = open.iter().filter(|delivery| delivery.held_by.is_none()).collect();
+    let free: Vec<i64> = open.iter().filter(|d| d.held_by.is_none()).map(|d| d.event_seq).collect();
     let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
-    let (old, new) = free.split_at(skip);
-    let skipped = old.first().zip(old.last()).map(|(first, last)| Skipped {
-        skipped: old.len(),
-        from_seq: first.event_seq,
-        to_seq: last.event_seq,
-    });
-    let mine = &new[..new.len().min(limit.min(MAX_TAKE))];
-    let held: Vec<i64> = old.iter().chain(mine).map(|delivery| delivery.event_seq).collect();
-    let hold = || Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held.clone() };
+    let limit = if skip > MAX_LISTED { 0 } else { limit.min(MAX_TAKE) };
+    let (old, new) = free.split_at(skip.min(MAX_LISTED));
+    let mine = &new[..new.len().min(limit)];
+    let held = || [old, mine].concat();
+    let hold = || Effect::Hold { connection, agent_id: recipient.clone(), event_seqs: held() };
     Taken {
-        skipped,
-        event_seqs: mine.iter().map(|delivery| delivery.event_seq).collect(),
-        more: new.len() - mine.len(),
-        effect: (!held.is_empty()).then(hold),
+        skipped: old.to_vec(),
+        event_seqs: mine.to_vec(),
+        more: (new.len() - mine.len()).min(MAX_COUNTED),
+        effect: (!old.is_empty() || !mine.is_empty()).then(hold),
     }
 }
 
-/// Marks messages as delivered that were shown, or skipped. Of a skipped range only what no other connection holds.
+/// Refuses a list of messages of which another connection holds one: nobody confirms or returns for another. `open` are those
+/// of them that are open.
+pub(crate) fn check_listed(open: &[OpenDelivery], connection: ConnectionId, event_seqs: &[i64]) -> Result<(), Error> {
+    if event_seqs.len() > MAX_LISTED {
+        let message = format!("{} messages are listed; at most {MAX_LISTED} are allowed", event_seqs.len());
+        return Err(Error::new(ErrorCode::InvalidInput, message).hint("list them in several calls"));
+    }
+    let is_anothers = |delivery: &&OpenDelivery| delivery.held_by.is_some_and(|holder| holder != connection);
+    let held: Vec<i64> = open.iter().filter(is_anothers).map(|delivery| delivery.event_seq).collect();
+    if held.is_empty() {
+        return Ok(());
+    }
+    let message = "another connection has taken one of these messages; nothing was changed";
+    Err(Error::new(ErrorCode::MessageHeld, message).detail("event_seqs", held))
+}
+
+/// Marks messages as delivered that were shown, or skipped.
 pub(crate) fn confirm(
     open: &[OpenDelivery],
     connection: ConnectionId,
     recipient: &AgentId,
     surface: Surface,
-    (event_seqs, skipped): (&[i64], Option<&Skipped>),
+    event_seqs: &[i64],
     now: WallTime,
 ) -> (Vec<DeliveryChange>, Effect) {
-    let listed: HashSet<i64> = event_seqs.iter().copied().collect();
-    let is_skipped = |delivery: &OpenDelivery| {
-        skipped.is_some_and(|range| (range.from_seq..=range.to_seq).contains(&delivery.event_seq))
-            && delivery.held_by.is_none_or(|holder| holder == connection)
+    let change = |delivery: &OpenDelivery| DeliveryChange {
+        event_seq: delivery.event_seq,
+        recipient: recipient.clone(),
+        state: DeliveryState::Delivered,
+        surface: Some(surface),
+        at: now,
     };
-    let confirmed = open.iter().filter(|d| listed.contains(&d.event_seq) || is_skipped(d));
-    let changes: Vec<DeliveryChange> = confirmed
-        .map(|delivery| DeliveryChange {
-            event_seq: delivery.event_seq,
-            recipient: recipient.clone(),
-            state: DeliveryState::Delivered,
-            surface: Some(surface),
-            at: now,
-        })
-        .collect();
-    let mut event_seqs: Vec<i64> = changes.iter().map(|change| change.event_seq).collect();
     // What was confirmed before need not be held any longer either.
-    event_seqs.extend(listed);
-    (changes, Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false })
+    let event_seqs = event_seqs.to_vec();
+    let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false };
+    (open.iter().map(change).collect(), effect)
 }
 
 /// Gives back messages that this connection took. Returns how many of them are open. One that was confirmed elsewhere in
@@ -231,6 +235,49 @@ mod tests {
         send_to(&mut room, None, body).unwrap();
         let payload = room.events.last().unwrap().payload.clone().unwrap();
         assert_eq!(serde_json::from_str::<MessageSent>(payload.as_str()).unwrap().body, body);
+    }
+
+    const ME: ConnectionId = ConnectionId(1);
+    const OTHER: ConnectionId = ConnectionId(2);
+
+    fn open(held: &[(i64, Option<ConnectionId>)]) -> Vec<OpenDelivery> {
+        let delivery = |(event_seq, held_by): &(i64, Option<ConnectionId>)| OpenDelivery {
+            event_seq: *event_seq,
+            recipient: id("a"),
+            expires_at: None,
+            held_by: *held_by,
+        };
+        held.iter().map(delivery).collect()
+    }
+
+    #[test]
+    fn nobody_confirms_or_returns_for_another() {
+        let listed = open(&[(1, Some(ME)), (2, None), (3, Some(OTHER))]);
+        let refused = check_listed(&listed, ME, &[1, 2, 3]).unwrap_err();
+        assert_eq!((refused.code, &refused.details["event_seqs"]), (ErrorCode::MessageHeld, &[3].as_slice().into()));
+        assert_eq!(check_listed(&listed[..2], ME, &[1, 2]), Ok(()), "what this one took, and what nobody holds");
+        assert_eq!(check_listed(&[], ME, &[1, 2]), Ok(()), "also again, when nothing of it is open");
+        let many: Vec<i64> = (0..=MAX_LISTED as i64).collect();
+        assert_eq!(check_listed(&[], ME, &many[1..]), Ok(()));
+        assert_eq!(check_listed(&[], ME, &many).unwrap_err().code, ErrorCode::InvalidInput);
+    }
+
+    #[test]
+    fn what_another_holds_is_neither_taken_nor_skipped() {
+        let inbox = open(&[(1, None), (2, Some(OTHER)), (3, None), (4, None), (5, None)]);
+        let taken = take(&inbox, ME, &id("a"), Some(2), 1);
+        assert_eq!((taken.skipped, taken.event_seqs, taken.more), (vec![1, 3], vec![4], 1));
+        let hold = Effect::Hold { connection: ME, agent_id: id("a"), event_seqs: vec![1, 3, 4] };
+        assert_eq!(taken.effect, Some(hold));
+    }
+
+    #[test]
+    fn a_take_skips_no_more_than_one_confirmation_lists() {
+        let many: Vec<_> = (0..MAX_LISTED as i64 + 100).map(|seq| (seq, None)).collect();
+        let taken = take(&open(&many), ME, &id("a"), Some(50), 10);
+        assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (MAX_LISTED, 0, 100));
+        let taken = take(&open(&many[MAX_LISTED..]), ME, &id("a"), Some(50), 10);
+        assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (50, 10, 40), "the next one goes on");
     }
 
     #[test]

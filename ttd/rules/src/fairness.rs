@@ -6,45 +6,59 @@ use crate::time::LeaseTime;
 /// Smaller goes first.
 type Rank = (i64, i64);
 
-fn rank(room: &Room, member: &Member) -> Rank {
-    let places = room.members().map(|m| m.ordinal).max().unwrap_or(0) + 1;
-    // The sequence goes on from the last holder: the member after it comes first, the holder itself last.
-    let after_holder = (member.ordinal - room.sequence_index - 1).rem_euclid(places);
-    (member.last_held_turn.unwrap_or(-1), after_holder)
+/// The order in which the members of a room are given the stick. What it depends on is looked up once, so that choosing
+/// among very many is no more than looking at each.
+struct Order<'a> {
+    room: &'a Room,
+    /// One more than the highest ordinal.
+    places: i64,
 }
 
-/// Whether `member` may claim an idle room at this moment.
-pub fn may_claim(room: &Room, member: &Member, alone: bool, now: LeaseTime) -> bool {
-    member.is_present() && (alone || room.anyone_but(&[&member.agent_id])) && !must_stand_back(room, member, now)
-}
-
-/// In the grace window after a release, the releaser lets the others go first, and everyone a fairer member who is
-/// between two waits.
-fn must_stand_back(room: &Room, member: &Member, now: LeaseTime) -> bool {
-    let in_grace = room.released_at.is_some_and(|at| at + room.policy.waiter_grace > now);
-    if !in_grace {
-        return false;
+impl<'a> Order<'a> {
+    fn of(room: &'a Room) -> Self {
+        Self { room, places: room.members().map(|m| m.ordinal).max().unwrap_or(0) + 1 }
     }
-    if room.released_by.as_ref() == Some(&member.agent_id) && room.anyone_but(&[&member.agent_id]) {
-        return true;
+
+    fn rank(&self, member: &Member) -> Rank {
+        // The sequence goes on from the last holder: the member after it comes first, the holder itself last.
+        let after_holder = (member.ordinal - self.room.sequence_index - 1).rem_euclid(self.places);
+        (member.last_held_turn.unwrap_or(-1), after_holder)
     }
-    let between_waits = |m: &&Member| m.waiting == Waiting::No && m.waits_again(&room.policy, now);
-    room.present()
-        .filter(between_waits)
-        .filter(|m| room.released_by.as_ref() != Some(&m.agent_id))
-        .any(|m| rank(room, m) < rank(room, member))
+
+    /// In the grace window after a release, the rank of the fairest member who is between two waits. Everyone who ranks
+    /// behind it stands back.
+    fn fairest_between_waits(&self, now: LeaseTime) -> Option<Rank> {
+        let room = self.room;
+        let between_waits = |m: &&Member| m.waiting == Waiting::No && m.waits_again(&room.policy, now);
+        let others = room.present().filter(|m| room.released_by.as_ref() != Some(&m.agent_id));
+        others.filter(between_waits).map(|m| self.rank(m)).min()
+    }
 }
 
-/// The fairest of those who listen and may claim now.
+/// The fairest of those who listen and may claim now. In the grace window after a release, the releaser lets the others go
+/// first, and everyone a fairer member who is between two waits.
 pub fn next_claimant(room: &Room, now: LeaseTime) -> Option<&Member> {
-    let may = |m: &&Member| matches!(m.waiting, Waiting::Listening { alone } if may_claim(room, m, alone, now));
-    room.members().filter(may).min_by_key(|m| rank(room, m))
+    let order = Order::of(room);
+    let in_grace = room.released_at.is_some_and(|at| at + room.policy.waiter_grace > now);
+    let fairest = if in_grace { order.fairest_between_waits(now) } else { None };
+    let present = room.present().count();
+    let may_claim = |member: &&Member| {
+        let Waiting::Listening { alone } = member.waiting else { return false };
+        let has_company = present > usize::from(member.is_present());
+        let stands_back = in_grace && has_company && room.released_by.as_ref() == Some(&member.agent_id);
+        member.is_present()
+            && (alone || has_company)
+            && !stands_back
+            && fairest.is_none_or(|fairest| fairest >= order.rank(member))
+    };
+    room.members().filter(may_claim).min_by_key(|m| order.rank(m))
 }
 
 /// Those who listen, in the order in which they would be given the stick.
 pub fn queue(room: &Room) -> Vec<&Member> {
+    let order = Order::of(room);
     let mut waiting: Vec<&Member> = room.present().filter(|m| m.is_listening()).collect();
-    waiting.sort_by_key(|m| rank(room, m));
+    waiting.sort_by_key(|m| order.rank(m));
     waiting
 }
 

@@ -23,9 +23,12 @@ pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
         [member] => Ok(member),
         [] => Err(unknown(room, name)),
         several => {
-            let candidates: Vec<String> = several.iter().map(|m| m.agent_id.to_string()).collect();
-            Err(Error::new(ErrorCode::AmbiguousRecipient, format!("{name:?} fits {}", candidates.join(" and ")))
-                .detail("candidates", candidates))
+            let candidates = ids(several.iter().copied());
+            let more = several.len() - candidates.len();
+            let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message = format!("{name:?} fits {}{and_more}", candidates.join(" and "));
+            let error = Error::new(ErrorCode::AmbiguousRecipient, message).detail("candidates", candidates);
+            Err(if more > 0 { error.detail("more", more) } else { error })
         }
     }
 }
@@ -41,18 +44,20 @@ pub fn unique_name<'a>(room: &'a Room, agent: &AgentId) -> Option<&'a str> {
     is_unambiguous(agent, name, named).then_some(name)
 }
 
+/// How many members an error lists.
+const MAX_LISTED: usize = 10;
+
+/// The ids of the first few.
+fn ids<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<String> {
+    members.take(MAX_LISTED).map(|m| m.agent_id.to_string()).collect()
+}
+
 fn unknown(room: &Room, name: &str) -> Error {
     let active = room.members().filter(|m| m.status == MemberStatus::Active);
-    let near: Vec<String> = active
-        .filter(|m| is_near(name, &m.display_name) || is_near(name, m.agent_id.as_str()))
-        .map(|m| m.agent_id.to_string())
-        .collect();
+    let near = ids(active.filter(|m| is_near(name, &m.display_name) || is_near(name, m.agent_id.as_str())));
     let error = Error::new(ErrorCode::UnknownRecipient, format!("nobody here is called {name:?}"));
-    let absent: Vec<String> = room
-        .members()
-        .filter(|m| m.status != MemberStatus::Active && m.display_name.eq_ignore_ascii_case(name))
-        .map(|m| m.agent_id.to_string())
-        .collect();
+    let absent = room.members().filter(|m| m.status != MemberStatus::Active);
+    let absent = ids(absent.filter(|m| m.display_name.eq_ignore_ascii_case(name)));
     if near.is_empty() && !absent.is_empty() {
         let hint = format!("that was {}, no longer here; a full agent id reaches it all the same", absent.join(" or "));
         return error.hint(hint).detail("absent", absent);
@@ -65,6 +70,10 @@ fn unknown(room: &Room, name: &str) -> Error {
 
 /// Alike enough to be a slip: a third of the letters may differ.
 fn is_near(typed: &str, name: &str) -> bool {
+    // What is twice as long differs in too many, and need not be compared letter by letter.
+    if typed.len() > 2 * AgentId::MAX_BYTES {
+        return false;
+    }
     let (typed, name) = (typed.to_lowercase(), name.to_lowercase());
     let stem = name.split(':').next().unwrap_or_default();
     [name.as_str(), stem].iter().any(|name| distance(&typed, name) <= name.chars().count().div_ceil(3))
@@ -145,6 +154,12 @@ mod tests {
         assert_eq!(error.details["candidates"].as_array().map(Vec::len), Some(2));
         let error = resolve(&room, "cluade").unwrap_err();
         assert!(error.hint.contains("claude:1a2b3c4d"), "{}", error.hint);
+        let many: Vec<String> = (0..500).map(|n| format!("codex:{n:03}")).collect();
+        let many = crate::testing::room(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        let error = resolve(&many, "codex").unwrap_err();
+        assert_eq!(error.details["candidates"].as_array().map(Vec::len), Some(MAX_LISTED));
+        assert_eq!(error.details["more"], 500 - MAX_LISTED);
+        assert!(error.message.len() < 300, "{}", error.message);
         for nobody in ["", "zebra", "room"] {
             assert_eq!(who(&room, nobody), Err(ErrorCode::UnknownRecipient), "{nobody:?}");
         }

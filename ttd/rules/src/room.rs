@@ -120,6 +120,12 @@ impl EventDraft {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many members were looked at, for tests of how the rules grow with a room.
+    pub(crate) static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// When a command runs, and the lease of the one turn it can grant.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
@@ -161,7 +167,11 @@ impl Room {
     }
 
     pub fn members(&self) -> impl Iterator<Item = &Member> + Clone {
-        self.members.iter().map(|member| &**member)
+        self.members.iter().map(|member| {
+            #[cfg(test)]
+            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            &**member
+        })
     }
 
     pub fn member(&self, agent_id: &AgentId) -> Option<&Member> {

@@ -45,10 +45,10 @@ fn is_gone(member: &Member) -> bool {
     member.liveness == Liveness::Gone
 }
 
-/// The reason for which this member may take the stick now.
-pub fn available_to(room: &Room, agent: &AgentId, now: LeaseTime) -> Option<TakeoverReason> {
+/// Whether this member may take the stick for the [`reason`] there is now.
+pub(crate) fn is_available_to(room: &Room, agent: &AgentId, reason: TakeoverReason) -> bool {
     let mine = room.owner.as_ref() == Some(agent) || room.reserved_for.as_ref() == Some(agent);
-    reason(room, now).filter(|reason| !mine && !must_leave_it_to_another(room, agent, *reason))
+    !mine && !must_leave_it_to_another(room, agent, reason)
 }
 
 /// A member that passed the stick to another that never claimed it lets the others take it first, so that two members
@@ -213,8 +213,9 @@ mod tests {
     fn after_a_claim_timeout_the_prior_owner_stands_back_while_another_could_take_it() {
         let mut room = reserved(&["a", "b", "c"]);
         assert_eq!(take_at(&room, "a", 20 * MINUTE), Err(ErrorCode::TakeoverIneligible));
-        assert_eq!(available_to(&room, &id("a"), at(20 * MINUTE)), None);
-        assert_eq!(available_to(&room, &id("c"), at(20 * MINUTE)), Some(TakeoverReason::ClaimTimeout));
+        assert_eq!(reason(&room, at(20 * MINUTE)), Some(TakeoverReason::ClaimTimeout));
+        assert!(!is_available_to(&room, &id("a"), TakeoverReason::ClaimTimeout));
+        assert!(is_available_to(&room, &id("c"), TakeoverReason::ClaimTimeout));
         kill(&mut room, "c");
         assert!(take_at(&room, "a", 20 * MINUTE).is_ok(), "nobody else is left");
         assert!(take_at(&reserved(&["a", "b"]), "a", 20 * MINUTE).is_ok(), "only the one who let it lie");

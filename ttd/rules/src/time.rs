@@ -36,6 +36,14 @@ macro_rules! measured_time {
                 Self(self.0.saturating_add(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
             }
         }
+
+        impl std::ops::Sub<Duration> for $name {
+            type Output = Self;
+
+            fn sub(self, rhs: Duration) -> Self {
+                Self(self.0.saturating_sub(i64::try_from(rhs.as_millis()).unwrap_or(i64::MAX)))
+            }
+        }
     )+};
 }
 

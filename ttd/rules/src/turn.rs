@@ -6,7 +6,7 @@ use tt_proto::room::{MemberStatus, StickState};
 use tt_proto::turn::{ClaimReason, TakeoverReason};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
 
-use crate::room::{EventDraft, Grant, HandoffAt, HeldHandoff, Moment, Room, Waiting};
+use crate::room::{EventDraft, Grant, HandoffAt, HeldHandoff, Member, Moment, Room, Waiting};
 use crate::time::LeaseTime;
 use crate::{fairness, takeover};
 
@@ -233,17 +233,27 @@ pub(crate) fn tick(room: &mut Room, moment: &Moment) {
 
 /// What a wait of this member would answer now; none while it has to wait on.
 pub(crate) fn wait_end(room: &Room, agent: &AgentId, now: LeaseTime) -> Option<WaitEnd> {
+    wait_end_of(room, agent, room.member(agent), takeover::reason(room, now))
+}
+
+/// What the wait of one member of many would answer now. `reason` is why the stick may be taken over, which is looked up once.
+pub(crate) fn wait_end_of(
+    room: &Room,
+    agent: &AgentId,
+    member: Option<&Member>,
+    reason: Option<TakeoverReason>,
+) -> Option<WaitEnd> {
     let turn_id = room.turn_id;
     if room.state == StickState::Closed {
         return Some(WaitEnd::Closed { turn_id });
     }
-    if room.member(agent).is_none_or(|m| m.status != MemberStatus::Active) {
+    if member.is_none_or(|m| m.status != MemberStatus::Active) {
         return Some(WaitEnd::Removed { turn_id });
     }
     if room.owner.as_ref() == Some(agent) {
         return Some(WaitEnd::YourTurn(current_turn(room, ClaimReason::AlreadyOwner)));
     }
-    let reason = takeover::available_to(room, agent, now)?;
+    let reason = reason.filter(|reason| takeover::is_available_to(room, agent, *reason))?;
     let from = room.owner.clone().or_else(|| room.reserved_for.clone());
     Some(WaitEnd::TakeoverAvailable { turn_id, from, reason })
 }

@@ -24,20 +24,9 @@ pub(super) fn session_id<'a>(harness: &Harness, signals: &'a Signals) -> Option<
     }
 }
 
-/// The pid that the harness names as its own.
+/// The pid that the harness names as its own, in the caller's pid namespace.
 pub(super) fn named_pid(harness: &Harness, signals: &Signals) -> Option<u32> {
     signals.var(harness.variables.pid?)?.parse().ok()
-}
-
-/// Which of these harnesses a process is: the one that names its pid, else the one that its name or script shows.
-pub(super) fn identify_among(
-    harnesses: &[&'static Harness],
-    process: &Process,
-    signals: &Signals,
-    processes: &dyn Processes,
-) -> Option<&'static Harness> {
-    let named = harnesses.iter().copied().find(|harness| named_pid(harness, signals) == Some(process.pid));
-    named.or_else(|| identify(process, processes).filter(|harness| harnesses.contains(harness)))
 }
 
 /// Which harness a process is, by what the kernel shows of it. Reads its arguments only if its name does not tell.
@@ -80,8 +69,8 @@ mod tests {
     struct WithArguments<'a>(&'a [&'a str]);
 
     impl Processes for WithArguments<'_> {
-        fn get(&self, _pid: u32) -> Option<Process> {
-            None
+        fn get(&self, _pid: u32) -> std::io::Result<Process> {
+            Err(std::io::ErrorKind::NotFound.into())
         }
 
         fn arguments(&self, _process: &Process) -> Vec<String> {

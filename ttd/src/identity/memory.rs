@@ -2,19 +2,46 @@
 //! block the reader; remembered arguments are available immediately.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use tt_proto::Error;
-use tt_proto::hello::Identity;
+use tt_proto::hello::{Identity, Step};
+use tt_proto::{Error, ErrorCode};
 
 use super::harness::INTERPRETERS;
-use super::{Caller, derive};
-use crate::liveness::{Exit, Process, Processes};
+use super::{Caller, derive, explain};
+use crate::liveness::{Exit, Looks, Process, Processes};
 
 /// Derives an identity and remembers the arguments read for it. May block.
-pub fn derive_and_remember(caller: &Caller<'_>, processes: &dyn Processes, memory: &Memory) -> Result<Identity, Error> {
-    derive(caller, &Remembering { processes, memory, missing: None })
+pub fn derive_and_remember(caller: &Caller<'_>, looks: &Looks, memory: &Memory) -> Result<Identity, Error> {
+    reading(looks, memory, |processes| derive(caller, processes))
+}
+
+/// Returns every step of the derivation, for `tt whoami --explain`. May block.
+pub fn explain_and_remember(caller: &Caller<'_>, looks: &Looks, memory: &Memory) -> Result<Vec<Step>, Error> {
+    reading(looks, memory, |processes| explain(caller, processes))
+}
+
+/// Derives something from a process table whose arguments are read. Fails if a process keeps its arguments from being read:
+/// without them the caller might be taken for somebody else.
+fn reading<T>(
+    looks: &Looks,
+    memory: &Memory,
+    derive: impl FnOnce(&dyn Processes) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let table = Remembering { processes: looks.processes(), memory, looks: Some(looks), missing: AtomicU32::new(0) };
+    let derived = derive(&table);
+    match table.missing() {
+        None => derived,
+        Some(pid) => {
+            let message =
+                format!("process {pid}, above the caller, hangs and cannot be read, so it is not known who is calling");
+            Err(Error::new(ErrorCode::AgentIdRequired, message)
+                .hint(format!("end or mend process {pid}"))
+                .detail("pid", pid))
+        }
+    }
 }
 
 /// Derives an identity without blocking. None if that needs the arguments of a process that are not remembered.
@@ -23,9 +50,9 @@ pub fn derive_at_once(
     processes: &dyn Processes,
     memory: &Memory,
 ) -> Option<Result<Identity, Error>> {
-    let at_once = Remembering { processes, memory, missing: Some(AtomicBool::new(false)) };
+    let at_once = Remembering { processes, memory, looks: None, missing: AtomicU32::new(0) };
     let identity = derive(caller, &at_once);
-    (!at_once.is_incomplete()).then_some(identity)
+    at_once.missing().is_none().then_some(identity)
 }
 
 /// How many processes are remembered. Beyond that all are forgotten, and read again when they are needed.
@@ -69,37 +96,52 @@ impl Memory {
 struct Remembering<'a> {
     processes: &'a dyn Processes,
     memory: &'a Memory,
-    /// If the caller must not block: whether arguments were needed that are not remembered.
-    missing: Option<AtomicBool>,
+    /// None if the caller must not block.
+    looks: Option<&'a Looks>,
+    /// The process whose arguments were needed and could not be had; 0 for none.
+    missing: AtomicU32,
 }
 
 impl Remembering<'_> {
-    fn is_incomplete(&self) -> bool {
-        self.missing.as_ref().is_some_and(|missing| missing.load(Ordering::Relaxed))
+    fn missing(&self) -> Option<u32> {
+        Some(self.missing.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
+    }
+
+    fn read(&self, process: &Process) -> io::Result<Vec<String>> {
+        if let Some(arguments) = self.memory.recall(process) {
+            return Ok(arguments);
+        }
+        let looks = self.looks.ok_or(io::ErrorKind::WouldBlock)?;
+        let arguments = looks.arguments(process)?;
+        self.memory.remember(process, &arguments);
+        Ok(arguments)
     }
 }
 
 impl Processes for Remembering<'_> {
-    fn get(&self, pid: u32) -> Option<Process> {
+    fn get(&self, pid: u32) -> io::Result<Process> {
         self.processes.get(pid)
     }
 
     /// Ends early once arguments are missing, since the result is discarded then.
     fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
         let mut lineage = self.processes.lineage(pid);
-        Box::new(std::iter::from_fn(move || if self.is_incomplete() { None } else { lineage.next() }))
+        Box::new(std::iter::from_fn(move || if self.missing().is_some() { None } else { lineage.next() }))
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {
-        if let Some(missing) = &self.missing {
-            return self.memory.recall(process).unwrap_or_else(|| {
-                missing.store(true, Ordering::Relaxed);
-                Vec::new()
-            });
-        }
-        let arguments = self.processes.arguments(process);
-        self.memory.remember(process, &arguments);
-        arguments
+        self.read(process).unwrap_or_else(|_| {
+            self.missing.store(process.pid, Ordering::Relaxed);
+            Vec::new()
+        })
+    }
+
+    fn shares_namespace(&self, pid: u32) -> bool {
+        self.processes.shares_namespace(pid)
+    }
+
+    fn machine_id(&self) -> String {
+        self.processes.machine_id()
     }
 
     fn host_id(&self) -> String {
@@ -113,6 +155,8 @@ impl Processes for Remembering<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::tests::{chain, signals};
     use super::*;
 
@@ -136,7 +180,7 @@ mod tests {
         let (process, arguments) = table.0[&101].clone();
         let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&[("GEMINI_CLI", "1")]) };
         let memory = Memory::default();
-        derive_and_remember(&caller, &table, &memory).unwrap();
+        derive_and_remember(&caller, &Looks::new(Arc::new(table)), &memory).unwrap();
         assert_eq!(memory.recall(&process), Some(arguments));
         for other in [
             Process { started_at: "later".into(), ..process.clone() },

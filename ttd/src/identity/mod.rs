@@ -5,8 +5,10 @@
 mod harness;
 mod memory;
 
-use harness::{find_marker, named_pid, session_id};
-pub use memory::{Memory, derive_and_remember, derive_at_once};
+use std::cell::OnceCell;
+
+use harness::{find_marker, session_id};
+pub use memory::{Memory, derive_and_remember, derive_at_once, explain_and_remember};
 use tt_harness::{AGENT_ID_VARIABLE, EXPORT_VARIABLE, Harness, TERMINAL_VARIABLES};
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::paths::short_hash;
@@ -25,12 +27,12 @@ pub struct Caller<'a> {
 
 /// Derives the identity of a caller.
 pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Identity, Error> {
-    Derivation { caller, processes, steps: Vec::new() }.run()
+    Derivation::new(caller, processes).run()
 }
 
-/// Returns every step of the derivation, for `tt whoami --explain`.
-pub fn explain(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Vec<Step>, Error> {
-    let mut derivation = Derivation { caller, processes, steps: Vec::new() };
+/// Returns every step of the derivation.
+fn explain(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Vec<Step>, Error> {
+    let mut derivation = Derivation::new(caller, processes);
     derivation.explain_lineage();
     derivation.run()?;
     Ok(derivation.steps)
@@ -39,10 +41,15 @@ pub fn explain(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Vec<Ste
 struct Derivation<'a> {
     caller: &'a Caller<'a>,
     processes: &'a dyn Processes,
+    /// Whether the caller and this process mean the same by a pid.
+    same_pids: OnceCell<bool>,
     steps: Vec<Step>,
 }
 
-impl Derivation<'_> {
+impl<'a> Derivation<'a> {
+    fn new(caller: &'a Caller<'a>, processes: &'a dyn Processes) -> Self {
+        Self { caller, processes, same_pids: OnceCell::new(), steps: Vec::new() }
+    }
     fn step(&mut self, rule: &str, finding: impl Into<String>) {
         self.steps.push(Step { rule: rule.to_owned(), finding: finding.into() });
     }
@@ -134,7 +141,8 @@ impl Derivation<'_> {
             }
             None => self.key_without_session(harness),
         };
-        let host = self.processes.host_id();
+        // A process is one in its pid namespace only; a session is the same in all namespaces of the machine.
+        let host = if session_id.is_some() { self.processes.machine_id() } else { self.processes.host_id() };
         let hash = short_hash([harness.name, host.as_str(), key.as_str(), self.caller.user].map(str::as_bytes));
         self.explain_anchor(anchor.as_ref());
         Identity {
@@ -176,7 +184,7 @@ impl Derivation<'_> {
         let is = |p: &Process| self.is(harness, p);
         // If the harness names its process, the shells below it need not be identified.
         let mut above = self.ancestors();
-        let named = named_pid(harness, self.caller.signals).and_then(|pid| above.find(|p| p.pid == pid));
+        let named = above.find(|p| self.is_named(harness, p));
         let process = match named {
             Some(named) => above.take_while(is).last().unwrap_or(named),
             None => self.ancestors().skip_while(|p| !is(p)).take_while(is).last()?,
@@ -184,8 +192,19 @@ impl Derivation<'_> {
         Some(self.processes.anchor(&process))
     }
 
+    /// Which of these harnesses an ancestor is: the one that names its pid, else the one that its name or script shows.
     fn identify_among(&self, harnesses: &[&'static Harness], process: &Process) -> Option<&'static Harness> {
-        harness::identify_among(harnesses, process, self.caller.signals, self.processes)
+        let named = harnesses.iter().copied().find(|harness| self.is_named(harness, process));
+        let identify = || harness::identify(process, self.processes).filter(|harness| harnesses.contains(harness));
+        named.or_else(identify)
+    }
+
+    /// Whether an ancestor is the process that a harness names as its own (`CLAUDE_PID`). A variable is no proof: it is
+    /// believed about ancestors only, and only from a caller whose pids mean what ours do. In a sandbox the harness may be
+    /// pid 2, and our pid 2 somebody else.
+    fn is_named(&self, harness: &Harness, ancestor: &Process) -> bool {
+        let same_pids = || self.caller.pid.is_some_and(|pid| self.processes.shares_namespace(pid));
+        harness::named_pid(harness, self.caller.signals) == Some(ancestor.pid) && *self.same_pids.get_or_init(same_pids)
     }
 
     fn is(&self, harness: &'static Harness, process: &Process) -> bool {
@@ -233,7 +252,7 @@ impl Derivation<'_> {
         if caller.session == caller.pid {
             return None;
         }
-        self.processes.get(caller.session).map(|leader| self.processes.anchor(&leader))
+        self.processes.get(caller.session).ok().map(|leader| self.processes.anchor(&leader))
     }
 
     fn explain_anchor(&mut self, anchor: Option<&Anchor>) {
@@ -251,16 +270,23 @@ fn process_key(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::liveness::Looks;
 
-    /// A process table held in memory.
-    #[derive(Default)]
-    pub(super) struct Table(pub(super) BTreeMap<u32, (Process, Vec<String>)>);
+    /// A process table held in memory, and whether the callers are in another pid namespace.
+    #[derive(Default, Clone)]
+    pub(super) struct Table(pub(super) BTreeMap<u32, (Process, Vec<String>)>, pub(super) bool);
 
     impl Processes for Table {
-        fn get(&self, pid: u32) -> Option<Process> {
-            self.0.get(&pid).map(|(process, _)| process.clone())
+        fn get(&self, pid: u32) -> std::io::Result<Process> {
+            let found = self.0.get(&pid).map(|(process, _)| process.clone());
+            found.ok_or_else(|| std::io::ErrorKind::NotFound.into())
+        }
+
+        fn shares_namespace(&self, _pid: u32) -> bool {
+            !self.1
         }
 
         fn arguments(&self, process: &Process) -> Vec<String> {
@@ -311,7 +337,8 @@ mod tests {
         if let Some(at_once) = derive_at_once(&caller, &table, &memory) {
             assert_eq!(at_once.unwrap(), identity);
         }
-        assert_eq!(derive_and_remember(&caller, &table, &memory).unwrap(), identity);
+        let looks = Looks::new(Arc::new(table.clone()));
+        assert_eq!(derive_and_remember(&caller, &looks, &memory).unwrap(), identity);
         assert_eq!(derive_at_once(&caller, &table, &memory).unwrap().unwrap(), identity);
         identity
     }
@@ -397,6 +424,23 @@ mod tests {
     fn the_harness_may_name_its_own_process() {
         let env = signals(&[("OPENCODE", "1"), ("OPENCODE_PID", "101")]);
         assert_eq!(who(&["bash", "renamed", "bash", "tt"], &env).anchor.unwrap().pid, 101);
+    }
+
+    #[test]
+    fn a_pid_in_a_variable_is_believed_only_of_an_ancestor_and_in_the_same_namespace() {
+        let (mut table, pid) = chain(&["init", "bash", "renamed", "bash", "tt"]);
+        let stranger = Process { pid: 7, parent: 100, ..table.0[&101].0.clone() };
+        table.0.insert(7, (stranger, vec!["bash".into()]));
+        let anchor = |table: &Table, named: &str| {
+            let env = signals(&[("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CLAUDE_PID", named)]);
+            derive(&Caller { pid: Some(pid), user: "alice", signals: &env }, table).unwrap().anchor
+        };
+        assert_eq!(anchor(&table, "102").unwrap().pid, 102);
+        assert_eq!(anchor(&table, "7"), None, "it lives, but it is above nobody here");
+        assert_eq!(anchor(&table, &pid.to_string()), None, "the caller itself");
+        table.1 = true;
+        assert_eq!(anchor(&table, "102"), None, "the caller's 102 is another process");
+        assert_eq!(anchor(&table, "100"), None);
     }
 
     #[test]

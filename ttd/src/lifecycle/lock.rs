@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
         .open(&path)
         .map_err(cannot)?;
     match file.try_lock() {
-        Ok(()) => return held(file).map_err(cannot),
+        Ok(()) => return held(file, &path).map_err(cannot),
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(e)) => return Err(cannot(e)),
     }
@@ -68,7 +68,7 @@ pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
     let started = Instant::now();
     loop {
         match locked.recv_timeout(LISTEN_CHECK_INTERVAL) {
-            Ok(Ok(file)) => return held(file).map_err(cannot),
+            Ok(Ok(file)) => return held(file, &path).map_err(cannot),
             Ok(Err(e)) => return Err(cannot(e)),
             Err(_) if !activated && is_listening(&paths.socket) => return Ok(Acquired::Running),
             Err(_) if started.elapsed() > LOCK_TIMEOUT => {
@@ -82,6 +82,24 @@ pub fn acquire(paths: &Paths, activated: bool) -> Result<Acquired, Error> {
             Err(_) => {}
         }
     }
+}
+
+/// Waits until nobody listens on the socket, for the holder of the lock. A daemon that does so without it has lost its files:
+/// the data directory or the lock was removed and made again. It notices when somebody connects, and leaves.
+pub fn wait_for_stray(paths: &Paths) -> Result<(), Error> {
+    let started = Instant::now();
+    while is_listening(&paths.socket) {
+        if started.elapsed() > LOCK_TIMEOUT {
+            let (socket, data_dir) = (paths.socket.display(), paths.data_dir.display());
+            return Err(Error::new(
+                ErrorCode::DaemonUnreachable,
+                format!("another ttd serves {socket}, but not from the data directory {data_dir}"),
+            )
+            .hint("stop the other one, or set TALKING_STICK_SOCKET to another path"));
+        }
+        std::thread::sleep(LISTEN_CHECK_INTERVAL);
+    }
+    Ok(())
 }
 
 /// The process that the lock file names.
@@ -98,7 +116,12 @@ fn is_listening(path: &Path) -> bool {
     matches!(connected, Ok(()) | Err(Errno::EAGAIN))
 }
 
-fn held(mut file: File) -> std::io::Result<Acquired> {
+fn held(mut file: File, path: &Path) -> std::io::Result<Acquired> {
+    // The lock of a file that was removed or replaced meanwhile keeps nobody out.
+    let (locked, there) = (file.metadata()?, std::fs::metadata(path)?);
+    if (locked.dev(), locked.ino()) != (there.dev(), there.ino()) {
+        return Err(std::io::Error::other("it was replaced while this daemon waited for it; start it again"));
+    }
     file.set_len(0)?;
     writeln!(file, "{}", std::process::id())?;
     Ok(Acquired::Held(Lock { _file: file }))

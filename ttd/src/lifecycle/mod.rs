@@ -3,10 +3,12 @@
 
 pub mod config;
 pub mod data_dir;
+pub mod descriptors;
 pub mod detach;
 pub mod idle;
 pub mod lock;
 pub mod log;
+pub mod memory;
 pub mod socket;
 
 use std::path::{Path, PathBuf};
@@ -25,8 +27,9 @@ use tt_store::sqlite::SqliteStore;
 use crate::background;
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::liveness::{Kernel, Processes, Watch};
+use crate::liveness::{Kernel, Looks, Processes, Watch};
 use crate::rpc::{self, Shared};
+use descriptors::Descriptors;
 use lock::{Acquired, Lock};
 use socket::{OwnFile, Socket};
 
@@ -112,11 +115,17 @@ impl Daemon {
     /// Everything up to being ready. None when another daemon already serves.
     pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
         data_dir::prepare(&options.paths, options.filesystem)?;
-        let Acquired::Held(lock) = lock::acquire(&options.paths, passed.len() > 0)? else { return Ok(None) };
+        let activated = passed.len() > 0;
+        let Acquired::Held(lock) = lock::acquire(&options.paths, activated)? else { return Ok(None) };
+        if !activated {
+            lock::wait_for_stray(&options.paths)?;
+        }
         let database = options.paths.database();
         let boot_id = Kernel::new().boot_id().to_owned();
-        options.clock.set_offsets(SqliteStore::clock_offsets(&database, &boot_id, options.clock.offsets())?);
-        let store = SqliteStore::open(&database, Arc::new(options.clock.clone()), options.policy.clone())?;
+        let (offsets, now) = (options.clock.offsets(), options.clock.now().lease);
+        options.clock.set_offsets(SqliteStore::clock_offsets(&database, &boot_id, offsets, now)?);
+        let (lock_file, clock) = (options.paths.lock(), Arc::new(options.clock.clone()));
+        let store = SqliteStore::open_beside(&database, &[&lock_file], clock, options.policy.clone())?;
         let socket = match Socket::activated(passed)? {
             Some(socket) => {
                 options.supervised = true;
@@ -143,20 +152,28 @@ impl Daemon {
         let cannot =
             |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
         let (listener, own) = socket.into_parts().map_err(cannot)?;
-        let (watch, exits) = Watch::new(options.processes.clone());
+        let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
+        let (watch, exits) = Watch::new(looks.clone(), descriptors.watches);
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let engine = Engine::new(Arc::new(store), clock, Arc::new(watch), policy);
         // Before anything can happen.
         let newest = engine.read(|reader| reader.newest_event(None)).await?;
-        let shared = Arc::new(Shared::new(options, engine.clone(), stop, newest));
+        engine.membership_cursors().start_all(newest);
+        let shared = Arc::new(Shared::new(options, looks, descriptors, engine.clone(), stop));
         let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(leave_when_lost(shared.clone()));
+        tasks.spawn(memory::give_back(shared.connections.clone()));
         tasks.spawn(background::run(engine.clone(), exits));
         if let Some(rest) = shared.options.idle_exit {
             tasks.spawn(leave_when_idle(shared.clone(), rest));
         }
         let served = rpc::serve(shared, listener, || own.into_iter().for_each(OwnFile::remove)).await;
         tasks.shutdown().await;
-        background::store_presence(&engine).await;
+        let lost = engine.store().lost().borrow().clone();
+        let served = served.and(lost.map_or(Ok(()), Err));
+        if served.is_ok() {
+            background::store_presence(&engine).await;
+        }
         engine.store().close();
         tracing::info!("stopped");
         drop(lock);
@@ -171,6 +188,13 @@ pub struct Stopper(watch::Sender<bool>);
 impl Stopper {
     pub fn stop(&self) {
         self.0.send_replace(true);
+    }
+}
+
+/// A daemon whose files are gone can keep no promise, and another one may serve those that are there now.
+async fn leave_when_lost(shared: Arc<Shared>) {
+    if shared.engine.store().lost().wait_for(Option::is_some).await.is_ok() {
+        shared.stop.send_replace(true);
     }
 }
 

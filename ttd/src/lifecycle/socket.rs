@@ -44,7 +44,7 @@ impl Socket {
         remove_stale(path)?;
         let cannot = |e: std::io::Error| {
             Error::new(ErrorCode::StorageUnavailable, format!("cannot listen on {}: {e}", path.display()))
-                .hint("make its directory writable, or set TALKING_STICK_SOCKET to another path")
+                .hint("set TALKING_STICK_SOCKET to a path in a private directory of yours, on a disk that is not full")
                 .detail("path", path.display().to_string())
         };
         let listener = UnixListener::bind(path).map_err(cannot)?;

@@ -29,10 +29,13 @@ fn no_such_process(e: io::Error) -> io::Error {
     if e.raw_os_error() == Some(libc::ESRCH) { io::ErrorKind::NotFound.into() } else { e }
 }
 
-/// Reads one process. A zombie counts as gone: it will never act again.
-pub(super) fn process(pid: u32, boot_id: &str) -> Option<Process> {
+/// Reads one process. None if it has ended and only its parent has not noticed yet. An error proves nothing: a file that is
+/// not there may be hidden from this user.
+pub(super) fn process(pid: u32, boot_id: &str) -> io::Result<Option<Process>> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
-    parse_stat(pid, std::str::from_utf8(&stat).ok()?, boot_id)
+    let parsed = std::str::from_utf8(&stat).ok().and_then(|stat| parse_stat(pid, stat, boot_id));
+    let (process, ended) = parsed.ok_or(io::ErrorKind::InvalidData)?;
+    Ok((!ended).then_some(process))
 }
 
 pub(super) fn cwd(pid: u32) -> Option<PathBuf> {
@@ -46,35 +49,35 @@ pub(super) fn arguments(pid: u32) -> Vec<String> {
 }
 
 /// Reads a file of `/proc` in few calls. Such a file reports a length of zero, so an ordinary read begins with a few bytes.
-fn read(path: &str) -> Option<Vec<u8>> {
-    let mut file = std::fs::File::open(path).ok()?;
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = std::fs::File::open(path)?;
     let mut bytes = vec![0; 4096];
     let mut length = 0;
     loop {
         match file.read(&mut bytes[length..]) {
             Ok(read) => length += read,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return None,
+            Err(e) => return Err(e),
         }
         // What did not fill the space was the rest of it.
         if length < bytes.len() {
             bytes.truncate(length);
-            return Some(bytes);
+            return Ok(bytes);
         }
         bytes.resize(2 * length, 0);
     }
 }
 
 /// `pid (name) state ppid pgrp session … starttime …`; the name may hold spaces and brackets, so it ends at the last one.
-fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<Process> {
+/// Also tells whether the process has ended.
+fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<(Process, bool)> {
     let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?;
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().collect();
-    if matches!(*fields.first()?, "Z" | "X") {
-        return None;
-    }
     // Counted from the state, which is field 3 of proc_pid_stat(5).
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Process {
+    // A main thread that has ended is a zombie for as long as other threads of its process live.
+    let ended = matches!(*fields.first()?, "Z" | "X") && number(20)? <= 1;
+    let process = Process {
         pid,
         parent: u32::try_from(number(4)?).ok()?,
         session: u32::try_from(number(6)?).ok()?,
@@ -82,7 +85,37 @@ fn parse_stat(pid: u32, stat: &str, boot_id: &str) -> Option<Process> {
         started_at: format!("{}@{boot_id}", number(22)?),
         name: name.to_owned(),
         arguments_at: number(48).zip(number(49)).filter(|(from, to)| from < to),
-    })
+    };
+    Some((process, ended))
+}
+
+/// The pid namespace of this process; none if it is the one that the machine started with.
+pub(super) fn namespace() -> Option<String> {
+    // `PROC_PID_INIT_INO` of the kernel.
+    const INITIAL: &str = "pid:[4026531836]";
+    match std::fs::read_link("/proc/self/ns/pid") {
+        Ok(link) => link.to_str().filter(|name| *name != INITIAL).map(str::to_owned),
+        // An id that no other process can have, so that nothing is concluded from what others wrote.
+        Err(_) => Some(uuid::Uuid::new_v4().to_string()),
+    }
+}
+
+/// Whether `/proc` shows the pids of our own namespace. In a namespace without a `/proc` of its own it shows those of another.
+pub(super) fn shows_our_namespace() -> bool {
+    namespaces_of("self") == Some(1)
+}
+
+/// Whether a process is in the pid namespace that `/proc` shows, and not in one below it.
+pub(super) fn shares_namespace(pid: u32) -> bool {
+    namespaces_of(&pid.to_string()) == Some(1)
+}
+
+/// In how many nested namespaces a process has a pid, counted from the one that `/proc` shows.
+fn namespaces_of(process: &str) -> Option<usize> {
+    let status = read(&format!("/proc/{process}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(pids.split_ascii_whitespace().count())
 }
 
 pub(super) fn boot_id() -> String {
@@ -106,14 +139,16 @@ mod tests {
     fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
         let tail = (7..=21).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         let stat = format!("42 (a) b (c) S 7 8 9 {tail} 123456 0 0");
-        let process = parse_stat(42, &stat, "boot");
-        // Field 6 is the session and field 22 the start time.
-        let process = process.unwrap();
+        // Field 6 is the session, field 20 the number of threads and field 22 the start time.
+        let (process, ended) = parse_stat(42, &stat, "boot").unwrap();
+        assert!(!ended);
         assert_eq!((process.parent, process.session, process.name.as_str()), (7, 9, "a) b (c"));
         assert_eq!((process.started_at.as_str(), process.arguments_at), ("123456@boot", None));
         let whole = format!("{stat} {} 4096 4100 0", (25..=47).map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
-        assert_eq!(parse_stat(42, &whole, "boot").unwrap().arguments_at, Some((4096, 4100)));
-        assert_eq!(parse_stat(42, &stat.replace(") S ", ") Z "), "boot"), None);
+        assert_eq!(parse_stat(42, &whole, "boot").unwrap().0.arguments_at, Some((4096, 4100)));
+        let zombie = stat.replace(") S ", ") Z ");
+        assert!(!parse_stat(42, &zombie, "boot").unwrap().1, "19 other threads live on");
+        assert!(parse_stat(42, &zombie.replace(" 20 ", " 1 "), "boot").unwrap().1);
         assert_eq!(parse_stat(42, "42 (x", "boot"), None);
     }
 }

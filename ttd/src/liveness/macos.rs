@@ -40,22 +40,35 @@ pub(super) fn open(pid: u32) -> io::Result<Exit> {
     Ok(Box::pin(async move { queue.readable().await.map(|_| ()) }))
 }
 
-/// Reads one process. A zombie counts as gone: it will never act again.
-pub(super) fn process(pid: u32, _boot_id: &str) -> Option<Process> {
-    let raw = i32::try_from(pid).ok()?;
-    let info = bsd_info(raw)?;
+/// Reads one process. None if it has ended and only its parent has not noticed yet.
+pub(super) fn process(pid: u32, _boot_id: &str) -> io::Result<Option<Process>> {
+    let raw = i32::try_from(pid).map_err(io::Error::other)?;
+    let info = bsd_info(raw).ok_or_else(|| io::Error::other("the kernel does not describe this process"))?;
     if info.pbi_status == libc::SZOMB {
-        return None;
+        return Ok(None);
     }
     let session = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(raw))).map_or(0, |p| p.as_raw().unsigned_abs());
-    Some(Process {
+    Ok(Some(Process {
         pid,
         parent: info.pbi_ppid,
         session,
         started_at: format!("{}.{:06}", info.pbi_start_tvsec, info.pbi_start_tvusec),
         name: text(&info.pbi_comm),
         arguments_at: None,
-    })
+    }))
+}
+
+/// There are no pid namespaces.
+pub(super) fn namespace() -> Option<String> {
+    None
+}
+
+pub(super) fn shows_our_namespace() -> bool {
+    true
+}
+
+pub(super) fn shares_namespace(_pid: u32) -> bool {
+    true
 }
 
 fn bsd_info(pid: i32) -> Option<libc::proc_bsdinfo> {

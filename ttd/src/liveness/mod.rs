@@ -1,10 +1,13 @@
 //! Process identity: what the kernel says about a pid, and about the processes above it.
 //!
-//! A pid alone names nothing, since pids are used again; a pid with its start time names one process for ever.
+//! A pid alone names nothing, since pids are used again; a pid with its start time and its pid namespace names one process
+//! for ever. That a process has ended needs proof: the kernel says that there is no such process, or that the pid has gone to
+//! another one. Anything else (no descriptor left, a file that is hidden or hangs, another namespace) proves nothing.
 //! No rule about members lives here.
 
 #[cfg(target_os = "linux")]
 mod linux;
+mod looks;
 #[cfg(target_os = "macos")]
 mod macos;
 mod watch;
@@ -18,6 +21,8 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 
+pub use looks::Looks;
+use nix::errno::Errno;
 use tt_proto::hello::Anchor;
 use tt_proto::paths::short_hash;
 pub use watch::Watch;
@@ -43,7 +48,8 @@ pub struct Process {
 
 /// Where processes are looked up. The machine's own table, or a made-up one in tests.
 pub trait Processes: Send + Sync {
-    fn get(&self, pid: u32) -> Option<Process>;
+    /// `NotFound` only if it is proven that there is no such process.
+    fn get(&self, pid: u32) -> io::Result<Process>;
 
     /// The command line of a process, or nothing if it cannot be read. It is in the memory of that process, so reading it
     /// can block.
@@ -55,11 +61,27 @@ pub trait Processes: Send + Sync {
     }
 
     /// When a process began, which tells it from a later one with the same pid.
-    fn started_at(&self, pid: u32) -> Option<String> {
+    fn started_at(&self, pid: u32) -> io::Result<String> {
         self.get(pid).map(|process| process.started_at)
     }
 
+    /// Whether a process calls processes by the pids that this table has: it is in our pid namespace, not in one below.
+    fn shares_namespace(&self, _pid: u32) -> bool {
+        true
+    }
+
+    /// Names this machine and this pid namespace. A pid means something only together with it.
     fn host_id(&self) -> String;
+
+    /// Names this machine.
+    fn machine_id(&self) -> String {
+        self.host_id()
+    }
+
+    /// What earlier versions wrote in place of the host id.
+    fn earlier_host_ids(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Starts to watch a process; the future resolves when it ends. Its start time must be checked after this returns.
     /// `NotFound` when there is no such process. Called inside the runtime.
@@ -69,7 +91,7 @@ pub trait Processes: Send + Sync {
     fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
         let mut next = pid;
         let lookup = move || {
-            let process = if next > 0 { self.get(next) } else { None }?;
+            let process = if next > 0 { self.get(next).ok() } else { None }?;
             next = process.parent;
             Some(process)
         };
@@ -87,13 +109,22 @@ pub type Exit = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 /// The processes of this machine.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    host_id: String,
+    machine_id: String,
+    /// The pid namespace; none for the one that the machine started with.
+    namespace: Option<String>,
     boot_id: String,
+    /// Whether pids mean the same in the kernel's table of processes as they do for us.
+    shows_our_namespace: bool,
 }
 
 impl Kernel {
     pub fn new() -> Self {
-        Self { host_id: short_hash([platform::host_key().as_bytes()]), boot_id: platform::boot_id() }
+        Self {
+            machine_id: platform::host_key(),
+            namespace: platform::namespace(),
+            boot_id: platform::boot_id(),
+            shows_our_namespace: platform::shows_our_namespace(),
+        }
     }
 
     /// Identifies the current boot of the machine.
@@ -109,8 +140,19 @@ impl Default for Kernel {
 }
 
 impl Processes for Kernel {
-    fn get(&self, pid: u32) -> Option<Process> {
-        platform::process(pid, &self.boot_id)
+    fn get(&self, pid: u32) -> io::Result<Process> {
+        let found = match self.shows_our_namespace {
+            true => platform::process(pid, &self.boot_id),
+            false => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match found {
+            Ok(Some(process)) => Ok(process),
+            Ok(None) => Err(io::ErrorKind::NotFound.into()),
+            Err(_) if is_proven_gone(pid) => Err(io::ErrorKind::NotFound.into()),
+            // The file is not there, and the process is: it is hidden from us.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(io::ErrorKind::PermissionDenied.into()),
+            Err(e) => Err(e),
+        }
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {
@@ -122,12 +164,43 @@ impl Processes for Kernel {
         platform::cwd(pid)
     }
 
+    fn shares_namespace(&self, pid: u32) -> bool {
+        platform::shares_namespace(pid)
+    }
+
     fn host_id(&self) -> String {
-        self.host_id.clone()
+        match &self.namespace {
+            None => self.machine_id(),
+            Some(namespace) => short_hash([self.machine_id.as_bytes(), namespace.as_bytes()]),
+        }
+    }
+
+    fn machine_id(&self) -> String {
+        short_hash([self.machine_id.as_bytes()])
+    }
+
+    /// 0.1.x wrote the plain name of the machine, or nothing, which says nothing of the namespace.
+    fn earlier_host_ids(&self) -> Vec<String> {
+        match self.namespace {
+            None => vec![
+                nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+                String::new(),
+            ],
+            Some(_) => Vec::new(),
+        }
     }
 
     fn open(&self, pid: u32) -> io::Result<Exit> {
         platform::open(pid)
+    }
+}
+
+/// Whether the kernel says that there is no such process. Needs no descriptor and no `/proc`.
+fn is_proven_gone(pid: u32) -> bool {
+    match libc::pid_t::try_from(pid) {
+        Ok(0) => false,
+        Ok(pid) => nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(Errno::ESRCH),
+        Err(_) => true,
     }
 }
 
@@ -144,7 +217,7 @@ mod tests {
         let arguments = std::env::args().collect::<Vec<_>>();
         assert_eq!(kernel.arguments(&me), arguments);
         assert!(me.arguments_at.is_some() || cfg!(not(target_os = "linux")));
-        assert_eq!(kernel.get(std::process::id()), Some(me));
+        assert_eq!(kernel.get(std::process::id()).unwrap(), me);
     }
 
     #[test]
@@ -174,6 +247,6 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        assert_eq!(Kernel::new().get(pid), None);
+        assert_eq!(Kernel::new().get(pid).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -17,6 +17,9 @@ use super::{Call, Session, Shared, blocking};
 use crate::identity::{self, Caller};
 use crate::workspace::{self, Directory};
 
+/// The most bytes of variables and paths in a greeting.
+const MAX_GREETING_BYTES: usize = 32 * 1024;
+
 /// Adds the methods of this group.
 pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
     register::<Hello, _>(module, hello)?;
@@ -29,6 +32,7 @@ async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> R
     let Hello { hello } = request;
     let call = Call::of(&extensions)?;
     check_protocol(&shared, &hello)?;
+    check_size(&hello)?;
     let (identity, room_id) = match identify_at_once(&shared, &call, &hello) {
         Some(found) => found,
         None => identify(&shared, &call, &hello).await?,
@@ -73,8 +77,13 @@ async fn whoami(shared: Arc<Shared>, extensions: Extensions, request: Whoami) ->
     let session = call.session()?;
     let explanation = if explain.unwrap_or(false) {
         let (pid, signals) = (call.connection.pid, session.signals.clone());
-        let (user, processes) = (shared.user.clone(), shared.options.processes.clone());
-        blocking(move || identity::explain(&Caller { pid, user: &user, signals: &signals }, processes.as_ref())).await?
+        let (this, permit) = (shared.clone(), shared.lookup_permit(|| "the caller".to_owned()).await?);
+        let explain = move || {
+            let _permit = permit;
+            let caller = Caller { pid, user: &this.user, signals: &signals };
+            identity::explain_and_remember(&caller, &this.looks, &this.memory)
+        };
+        blocking(explain).await?
     } else {
         Vec::new()
     };
@@ -135,9 +144,16 @@ async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result
     let this = shared.clone();
     let derive = move || {
         let caller = Caller { pid, user: &this.user, signals: &signals };
-        identity::derive_and_remember(&caller, this.options.processes.as_ref(), &this.memory)
+        identity::derive_and_remember(&caller, &this.looks, &this.memory)
     };
-    let Some(path) = &hello.context_path else { return Ok((blocking(derive).await?, None)) };
+    let Some(path) = &hello.context_path else {
+        let permit = shared.lookup_permit(|| "the caller".to_owned()).await?;
+        let derive = move || {
+            let _permit = permit;
+            derive()
+        };
+        return Ok((blocking(derive).await?, None));
+    };
     let look = shared.lookup(hello.cwd.as_deref().map(Path::new), path, |directory| directory).await?;
     let both = move || Ok((derive()?, look()?));
     let find = |(identity, directory): (_, Directory), reader: &dyn tt_store::Reader| {
@@ -150,6 +166,22 @@ async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result
 fn nowhere() -> Error {
     Error::new(ErrorCode::InvalidInput, "this connection said hello without a context_path")
         .hint("name the room by its id")
+}
+
+/// What a greeting says is kept for as long as the connection lasts.
+fn check_size(hello: &Greeting) -> Result<(), Error> {
+    let signals = &hello.signals;
+    let variables = signals.env.iter().map(|(name, value)| name.len() + value.len());
+    let others = [&signals.client_info, &signals.session_id, &hello.cwd, &hello.context_path];
+    let bytes = variables.sum::<usize>() + others.into_iter().flatten().map(String::len).sum::<usize>();
+    if bytes > MAX_GREETING_BYTES {
+        let message =
+            format!("the greeting has {bytes} bytes of variables and paths; {MAX_GREETING_BYTES} is the most");
+        return Err(
+            Error::new(ErrorCode::InvalidInput, message).hint("send only the variables that identify the caller")
+        );
+    }
+    Ok(())
 }
 
 /// A client may speak any protocol number this daemon serves. What it may do about another is for it to decide, so the

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::{Extensions, PendingSubscriptionSink, SubscriptionSink};
-use tokio::sync::broadcast;
+use serde_json::value::to_raw_value;
 use tokio::sync::broadcast::error::RecvError;
 use tt_proto::event::Event;
 use tt_proto::filter::{EventFilter, Filter};
@@ -14,17 +14,22 @@ use tt_proto::requests::{EventItem, EventPage, GetRoomEvents, Resync, SubscribeE
 use tt_proto::{Error, ErrorCode, RoomId};
 use tt_store::room_not_found;
 
+use super::debt::{AnswerRoom, wait_to_stream};
 use super::register::{Module, register, register_stream};
-use super::{Call, Shared, stopping, stopping_error};
-use crate::feed::FeedItem;
+use super::{Call, Connection, Shared, stopping, stopping_error};
+use crate::feed::{FeedItem, Follower};
 
 /// How many events a page has if the caller does not say, and at most.
 const DEFAULT_PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
+/// Events a subscription reads at once. The rest stays in the log until its client has taken these.
+const STREAM_PAGE: usize = 16;
+
 /// Reads the log of a room for one caller.
 struct LogReader {
     shared: Arc<Shared>,
+    connection: Arc<Connection>,
     room_id: RoomId,
     filter: Arc<Filter>,
 }
@@ -46,6 +51,7 @@ async fn get_room_events(
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let reader = reader(&shared, &call, room_id, &filter, "any")?;
     let cursor = checked_cursor(after_event_seq)?.unwrap_or(0);
+    let _room = call.answer_room().await;
     reader.page(cursor, limit).await
 }
 
@@ -68,7 +74,9 @@ async fn wait_for_events(
     // Nothing that does not match moves the cursor, but it need not be read twice either.
     let mut seen = cursor;
     loop {
+        let room = call.answer_room().await;
         let page = reader.page(seen, limit).await?;
+        drop(room);
         if !page.events.is_empty() || patience.is_zero() {
             let last = page.events.last().map_or(cursor, |event| event.event_seq);
             return Ok(EventPage { cursor_event_seq: last, ..page });
@@ -83,8 +91,9 @@ async fn wait_for_events(
                         seen = event.event_seq;
                     }
                     Ok(FeedItem::Event(_)) => {}
+                    Ok(FeedItem::Stored { event_seq }) if event_seq <= seen => {}
                     Ok(FeedItem::Deleted) => return Err(room_not_found(&reader.room_id)),
-                    Err(RecvError::Lagged(_)) => break,
+                    Ok(FeedItem::Stored { .. }) | Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return Err(stopping_error()),
                 },
                 () = &mut deadline => return Ok(EventPage { events: Vec::new(), cursor_event_seq: cursor }),
@@ -104,10 +113,11 @@ async fn subscribe_events(
     let SubscribeEvents { room_id, after_event_seq, .. } = request;
     let prepared = async {
         let (call, room_id) = Call::for_room(&extensions, room_id)?;
+        let counted = call.subscribe()?;
         let reader = reader(&shared, &call, room_id, &filter, "self")?;
         let live = shared.engine.feed().subscribe(&reader.room_id);
         let (newest, _) = reader.head().await?;
-        Ok::<_, Error>((call, reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
+        Ok::<_, Error>(((call, counted), reader, live, checked_cursor(after_event_seq)?.unwrap_or(newest)))
     };
     match prepared.await {
         Ok((call, reader, live, cursor)) => {
@@ -135,7 +145,7 @@ fn reader(
 ) -> Result<LogReader, Error> {
     let me = &call.identity()?.agent_id;
     let filter = Arc::new(filter.understand(Some(me), default_target)?);
-    Ok(LogReader { shared: shared.clone(), room_id, filter })
+    Ok(LogReader { shared: shared.clone(), connection: call.connection.clone(), room_id, filter })
 }
 
 fn checked_cursor(cursor: Option<i64>) -> Result<Option<i64>, Error> {
@@ -169,12 +179,17 @@ impl LogReader {
     }
 
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.
-    async fn stream(&self, sink: SubscriptionSink, mut live: broadcast::Receiver<FeedItem>, mut cursor: i64) {
+    async fn stream(&self, sink: SubscriptionSink, mut live: Follower, mut cursor: i64) {
         let mut stop = self.shared.stop.subscribe();
         // The cursor stands at the last event that matched; what was seen since need not be read again.
         let mut seen = cursor;
         loop {
-            let page = match self.page(seen, Some(DEFAULT_PAGE)).await {
+            let room = tokio::select! {
+                room = AnswerRoom::wait_for(&self.connection) => room,
+                () = sink.closed() => return,
+                () = stopping(&mut stop) => return end(&sink, cursor, "stopping").await,
+            };
+            let page = match self.page(seen, Some(STREAM_PAGE)).await {
                 Ok(page) => page,
                 Err(e) if e.code == ErrorCode::RoomNotFound => return end(&sink, cursor, "room_deleted").await,
                 Err(e) => {
@@ -185,10 +200,11 @@ impl LogReader {
             let more = !page.events.is_empty();
             for event in page.events {
                 (cursor, seen) = (event.event_seq, event.event_seq);
-                if !send(&sink, event, cursor).await {
+                if !self.send(&sink, event, cursor).await {
                     return;
                 }
             }
+            drop(room);
             if more {
                 continue;
             }
@@ -204,32 +220,35 @@ impl LogReader {
                     Ok(FeedItem::Event(event)) if !self.filter.matches(&event) => seen = event.event_seq,
                     Ok(FeedItem::Event(event)) => {
                         (cursor, seen) = (event.event_seq, event.event_seq);
-                        if !send(&sink, Event::clone(&event), cursor).await {
+                        if !self.send(&sink, Event::clone(&event), cursor).await {
                             return;
                         }
                     }
-                    Err(RecvError::Lagged(_)) => break,
+                    Ok(FeedItem::Stored { event_seq }) if event_seq <= seen => {}
+                    Ok(FeedItem::Stored { .. }) | Err(RecvError::Lagged(_)) => break,
                     Ok(FeedItem::Deleted) | Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,
                 }
             }
         }
     }
-}
 
-/// Waits for a slow reader: what it has not taken stays in the log, not in memory.
-async fn send(sink: &SubscriptionSink, event: Event, cursor: i64) -> bool {
-    let item = EventItem { event: Some(event), cursor_event_seq: cursor, resync: None };
-    push(sink, &item).await
+    /// Waits for a slow reader: what it has not taken stays in the log, not in memory.
+    async fn send(&self, sink: &SubscriptionSink, event: Event, cursor: i64) -> bool {
+        tokio::select! {
+            () = wait_to_stream(&self.connection) => {}
+            () = sink.closed() => return false,
+        }
+        let item = EventItem { event: Some(event), cursor_event_seq: cursor, resync: None };
+        let Ok(json) = to_raw_value(&item) else { return false };
+        drop(item);
+        self.connection.owe(json.get().len());
+        sink.send(json).await.is_ok()
+    }
 }
 
 async fn end(sink: &SubscriptionSink, cursor: i64, reason: &str) {
     let resync = Some(Resync { reason: reason.to_owned() });
-    push(sink, &EventItem { event: None, cursor_event_seq: cursor, resync }).await;
-}
-
-async fn push(sink: &SubscriptionSink, item: &EventItem) -> bool {
-    match serde_json::value::to_raw_value(item) {
-        Ok(json) => sink.send(json).await.is_ok(),
-        Err(_) => false,
+    if let Ok(json) = to_raw_value(&EventItem { event: None, cursor_event_seq: cursor, resync }) {
+        let _ = sink.send(json).await;
     }
 }

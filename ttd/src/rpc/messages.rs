@@ -9,8 +9,8 @@ use tt_proto::delivery::{DeliveryState, Recipient, Surface};
 use tt_proto::event::EventType;
 use tt_proto::message::DeliveryHint;
 use tt_proto::requests::{
-    ConfirmMessages, Confirmed, InboxRooms, ListInbox, ReturnMessages, Returned, SendMessage, Sent, Skipped,
-    TakeMessages, Taken,
+    ConfirmMessages, Confirmed, InboxRooms, ListInbox, MAX_LISTED, ReturnMessages, Returned, SendMessage, Sent,
+    Skipped, TakeMessages, Taken,
 };
 use tt_proto::{AgentId, Error, ErrorCode, EventId, RoomId};
 use tt_rules::{Command, MAX_TAKE, Recipients, Reply, TakeAccess, names};
@@ -19,6 +19,12 @@ use super::register::{Module, register};
 use super::{Call, Shared, stopping, stopping_error};
 use crate::engine::{HeldMessages, Outcome};
 use crate::listeners::Inbox;
+
+/// The most recipients that the answer to a message lists. It is kept under the key of the request.
+const MAX_RECIPIENTS: usize = 50;
+
+/// The most rooms that `list_inbox` lists.
+const MAX_INBOX_ROOMS: usize = 1000;
 
 /// Adds the methods of this group.
 pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
@@ -30,9 +36,9 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 }
 
 async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: SendMessage) -> Result<Sent, Error> {
-    let SendMessage { room_id, body, to_agent_id, to, delivery_hint, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
-    let context = shared.context(&call, idempotency_key)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let SendMessage { body, to_agent_id, to, delivery_hint, .. } = request;
     let delivery_hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
     let to = match (to_agent_id, to) {
         (Some(_), Some(_)) => {
@@ -60,24 +66,28 @@ async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: Send
             event_seq: event.map_or(0, |event| event.event_seq),
             event_id: event.map_or_else(EventId::fresh, |event| event.event_id.clone()),
             created_at: event.map_or(outcome.now.wall, |event| event.created_at),
-            recipients: recipients.iter().map(recipient).collect(),
+            recipients: recipients.iter().take(MAX_RECIPIENTS).map(recipient).collect(),
+            more: recipients.len().saturating_sub(MAX_RECIPIENTS),
         }
     };
     shared.engine.run(&room_id, context, command, answer).await
 }
 
 async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -> Result<InboxRooms, Error> {
-    let me = shared.context(&Call::of(&extensions)?, None)?.agent_id().clone();
-    Ok(InboxRooms { rooms: shared.engine.read(move |reader| reader.inbox_rooms(&me)).await? })
+    let me = shared.context(&Call::of(&extensions)?)?.agent_id().clone();
+    let page = shared.engine.read(move |reader| reader.inbox_rooms(&me, MAX_INBOX_ROOMS)).await?;
+    Ok(InboxRooms { rooms: page.items, more: page.more })
 }
 
 async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
     let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_wait_ms } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
-    let inbox = (room_id, shared.context(&call, None)?.agent_id().clone());
+    let inbox = (room_id, shared.context(&call)?.agent_id().clone());
     let surface = Surface::parse(&surface)?;
     let mut stop = shared.stop.subscribe();
     let listener = shared.engine.listeners().listen(&inbox, surface);
+    // A reader that wants very many gets them all, and their number need not be known.
+    let max_replay = max_replay.filter(|max| *max <= MAX_LISTED);
     let mut options =
         TakeOptions { from: from_agent_id, max_replay, limit: limit.unwrap_or(MAX_TAKE), access: TakeAccess::Arriving };
     let started = tokio::time::Instant::now();
@@ -113,7 +123,7 @@ pub(super) struct TakeOptions {
 /// What was taken, before its events are read.
 #[derive(Debug, Serialize, Deserialize)]
 struct TakenSeqs {
-    skipped: Option<Skipped>,
+    skipped: Vec<i64>,
     event_seqs: Vec<i64>,
     more: usize,
     wait_max: Duration,
@@ -142,16 +152,18 @@ pub(super) async fn take(
             Reply::Taken { skipped, event_seqs, more } => {
                 TakenSeqs { skipped: skipped.clone(), event_seqs: event_seqs.clone(), more: *more, wait_max }
             }
-            _ => TakenSeqs { skipped: None, event_seqs: Vec::new(), more: 0, wait_max },
+            _ => TakenSeqs { skipped: Vec::new(), event_seqs: Vec::new(), more: 0, wait_max },
         }
     };
+    let _room = call.answer_room().await;
     let (TakenSeqs { skipped, event_seqs, more, wait_max }, held) =
         shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
     let events = match shared.engine.feed().recent_messages(&event_seqs) {
         Some(events) => events,
         None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,
     };
-    Ok(TakenMessages { taken: Taken { skipped, events, more }, wait_max, held })
+    let taken = Taken { skipped: Skipped::of(&skipped), skipped_seqs: skipped, events, more };
+    Ok(TakenMessages { taken, wait_max, held })
 }
 
 async fn return_messages(
@@ -170,10 +182,10 @@ async fn confirm_messages(
     extensions: Extensions,
     request: ConfirmMessages,
 ) -> Result<Confirmed, Error> {
-    let ConfirmMessages { room_id, surface, event_seqs, skipped, from_agent_id } = request;
+    let ConfirmMessages { room_id, surface, event_seqs } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let surface = Surface::parse(&surface)?;
-    let command = Command::ConfirmMessages { surface, event_seqs, skipped, from: from_agent_id };
+    let command = Command::ConfirmMessages { surface, event_seqs };
     Ok(Confirmed { confirmed: count(&shared, &call, &room_id, command).await? })
 }
 

@@ -3,6 +3,7 @@
 
 mod connections;
 mod daemon;
+mod debt;
 mod events;
 mod messages;
 mod notes;
@@ -11,34 +12,39 @@ mod rooms;
 mod turns;
 mod wait_updates;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use connections::{Call, Connection, Connections, MAX_CONNECTIONS, Session, TrackedStream};
+pub use connections::{
+    Call, Connection, Connections, MAX_CONNECTIONS, MAX_SUBSCRIPTIONS_IN_ALL, Session, TrackedStream,
+};
 use jsonrpsee::RpcModule;
 use jsonrpsee::server::{
     BatchRequestConfig, HttpRequest, Methods, ServerConfig, StopHandle, serve_with_graceful_shutdown, stop_channel,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::Service;
 use tt_proto::hello::Program;
-use tt_proto::{Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, WallTime};
+use tt_proto::paths::short_hash;
+use tt_proto::requests::Method;
+use tt_proto::{AgentId, Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, RoomId, WallTime};
 use tt_rules::Caller;
+use tt_store::RequestKey;
 
 use crate::engine::{CommandContext, Engine};
 use crate::identity;
 use crate::lifecycle::Options;
+use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::idle::Activity;
-use crate::listeners::Inbox;
+use crate::liveness::Looks;
 use crate::workspace::{self, Directory};
 
 /// Subscriptions one connection may hold.
 const MAX_SUBSCRIPTIONS: u32 = 32;
 
-/// Outgoing messages buffered for one connection. A task that has one more waits.
+/// Outgoing messages buffered for one connection. A task that has one more waits. Their bytes are limited as well; see `debt.rs`.
 const MAX_BUFFERED_MESSAGES: u32 = 64;
 
 /// Calls in one request: a greeting, and the call the client was started for.
@@ -47,8 +53,8 @@ const MAX_BATCH: u32 = 2;
 /// How long calls in progress may take to finish once the daemon was told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Filesystem lookups in progress at once. They share their threads with the queries, which must not wait for a mount that
-/// hangs.
+/// Lookups of files and processes in progress at once. They share their threads with the queries, which must not wait for a
+/// mount or a process that hangs.
 const MAX_LOOKUPS: usize = 4;
 
 /// How long a lookup waits for others to end. Shorter than the deadline of a client.
@@ -72,17 +78,20 @@ pub struct Shared {
     pub started_at: WallTime,
     /// True once the daemon is to stop.
     pub stop: watch::Sender<bool>,
-    /// Up to which event each member's waits have reported who joined and left.
-    membership_cursors: Mutex<HashMap<Inbox, i64>>,
-    /// The newest event when this daemon started. No wait has reported what came after it.
-    newest_at_start: i64,
     lookups: Arc<Semaphore>,
     /// The command lines of processes above callers.
     memory: identity::Memory,
+    looks: Looks,
 }
 
 impl Shared {
-    pub fn new(options: Options, engine: Engine, stop: watch::Sender<bool>, newest_at_start: i64) -> Self {
+    pub fn new(
+        options: Options,
+        looks: Looks,
+        descriptors: Descriptors,
+        engine: Engine,
+        stop: watch::Sender<bool>,
+    ) -> Self {
         let uid = nix::unistd::getuid();
         let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
@@ -91,45 +100,41 @@ impl Shared {
             options,
             engine,
             activity: Activity::new(),
-            connections: Connections::default(),
+            connections: Connections::new(descriptors.connections),
             user,
             program: daemon::program(),
             started: Instant::now(),
             stop,
-            membership_cursors: Mutex::default(),
-            newest_at_start,
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
             memory: identity::Memory::default(),
+            looks,
         }
     }
 
-    /// The event after which a member's next wait reports joins and leaves: that of its last wait, or else of its join; or
-    /// the start of this daemon, if an earlier one reported the rest.
-    fn membership_cursor(&self, inbox: &Inbox) -> i64 {
-        let cursors = self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        cursors.get(inbox).copied().unwrap_or(self.newest_at_start)
-    }
-
-    /// Lets a member's first wait report what comes after its join.
-    fn start_membership_cursor(&self, inbox: Inbox, joined_at: i64) {
-        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).entry(inbox).or_insert(joined_at);
-    }
-
-    fn set_membership_cursor(&self, inbox: Inbox, cursor: i64) {
-        self.membership_cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox, cursor);
-    }
-
     /// The context of a command. Making a call is a sign of life.
-    fn context(&self, call: &Call, idempotency_key: Option<String>) -> Result<CommandContext, Error> {
-        let context = CommandContext { idempotency_key, ..self.silent_context(call)? };
+    fn context(&self, call: &Call) -> Result<CommandContext, Error> {
+        let context = self.silent_context(call)?;
         self.engine.seen(context.agent_id());
         Ok(context)
+    }
+
+    /// The context of a command that a request with an idempotency key gives. `room_id` is the room it is about, however the
+    /// request calls it.
+    fn keyed_context<M: Method>(
+        &self,
+        call: &Call,
+        request: &M,
+        room_id: Option<&RoomId>,
+    ) -> Result<CommandContext, Error> {
+        let context = self.context(call)?;
+        let key = request_key(context.agent_id(), request, room_id)?;
+        Ok(CommandContext { key, ..context })
     }
 
     /// The context of a command in the middle of a call.
     fn silent_context(&self, call: &Call) -> Result<CommandContext, Error> {
         let caller = Caller { identity: call.identity()?.clone(), connection: call.connection.id() };
-        Ok(CommandContext { caller, idempotency_key: None })
+        Ok(CommandContext { caller, key: None })
     }
 
     /// A filesystem lookup about a path the caller named, once there is room for it. Run it on a blocking thread.
@@ -140,15 +145,19 @@ impl Shared {
         look: impl FnOnce(Directory) -> T + Send + 'static,
     ) -> Result<impl FnOnce() -> Result<T, Error> + Send + 'static, Error> {
         let (asked, home) = (workspace::absolute(path, cwd)?, self.home.clone());
-        let stuck = || {
-            let message = format!("{} was not looked up: earlier filesystem lookups do not end", asked.display());
-            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
-        };
-        let permit = tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.clone().acquire_owned()).await;
-        let permit = permit.ok().and_then(Result::ok).ok_or_else(stuck)?;
+        let permit = self.lookup_permit(|| asked.display().to_string()).await?;
         Ok(move || {
             let _permit = permit;
             Directory::find(&asked, home.as_deref()).map(look)
+        })
+    }
+
+    /// Waits until there is room for a lookup that may block.
+    async fn lookup_permit(&self, what: impl FnOnce() -> String) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.clone().acquire_owned()).await;
+        permit.ok().and_then(Result::ok).ok_or_else(|| {
+            let message = format!("{} was not looked up: earlier lookups do not end", what());
+            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount or the process that hangs")
         })
     }
 
@@ -163,6 +172,20 @@ impl Shared {
         events::register_all(&mut module)?;
         Ok(module.into())
     }
+}
+
+/// The key of a request, if it has one. A request that is sent again in another notation has the same hash.
+fn request_key<M: Method>(agent: &AgentId, request: &M, room_id: Option<&RoomId>) -> Result<Option<RequestKey>, Error> {
+    let unreadable = |e: serde_json::Error| Error::new(ErrorCode::InvalidInput, format!("a parameter is no JSON: {e}"));
+    let mut body = serde_json::to_value(request).map_err(unreadable)?;
+    let Some(fields) = body.as_object_mut() else { return Ok(None) };
+    let Some(serde_json::Value::String(key)) = fields.remove("idempotency_key") else { return Ok(None) };
+    if let Some(room_id) = room_id {
+        fields.insert("room_id".into(), room_id.as_str().into());
+    }
+    body.sort_all_objects();
+    let hash = short_hash([M::NAME.as_bytes(), body.to_string().as_bytes()]);
+    RequestKey::new(agent, key, hash).map(Some)
 }
 
 /// Runs a function on a blocking thread.
@@ -198,6 +221,9 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
             Ok((stream, _)) => accept(&shared, stream, &methods, &stop_handle),
             Err(e) => {
                 tracing::warn!("accept: {e}");
+                if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+                    shared.connections.close_one();
+                }
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
@@ -220,6 +246,10 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
 /// Serves a connection, unless it comes from a process of another user. The permissions of a directory can be changed; the
 /// credentials the kernel reports cannot.
 fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
+    // A client that is cut off before it was greeted tries again, and reaches the daemon of the files that are there now.
+    if shared.engine.store().check().is_err() {
+        return;
+    }
     let peer = match stream.peer_cred() {
         Ok(peer) => peer,
         Err(e) => return tracing::warn!("no peer credentials: {e}"),
@@ -228,11 +258,16 @@ fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &St
         return tracing::warn!(uid = peer.uid(), pid = peer.pid(), "refused a process of another user");
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let (stream, connection) =
-        shared.connections.admit(stream, pid, shared.activity.clone(), shared.engine.listeners().clone());
+    let admitted = shared.connections.admit(stream, pid, shared.activity.clone(), shared.engine.listeners().clone());
+    let Some((stream, connection)) = admitted else {
+        return tracing::warn!(pid, "refused a connection: all others are in use, and no process has several");
+    };
     let rpc = jsonrpsee::server::Server::builder().set_config(limits()).to_service_builder();
     let mut service = rpc.build(methods.clone(), stop.clone());
     let service = tower::service_fn(move |mut request: HttpRequest<hyper::body::Incoming>| {
+        if request.headers().contains_key("upgrade") {
+            connection.upgrade();
+        }
         request.extensions_mut().insert(connection.clone());
         service.call(request)
     });
@@ -264,6 +299,28 @@ mod tests {
     use super::*;
     use crate::liveness::Watch;
 
+    #[test]
+    fn a_request_is_recognised_in_any_notation_and_no_other_is() {
+        use tt_proto::requests::{AddNote, LeaveRoom, ReleaseStick};
+        let key = |request: &AddNote| request_key(&AgentId::trusted("a"), request, Some(&"r".into())).unwrap().unwrap();
+        let note: AddNote = serde_json::from_str(r#"{"room_id":"r","body":"b","idempotency_key":"k"}"#).unwrap();
+        let here = r#"{"idempotency_key":"k", "body":"\u0062", "turn_id":null, "room_id":"here"}"#;
+        assert_eq!(key(&note), key(&serde_json::from_str(here).unwrap()));
+        assert_ne!(key(&note), key(&AddNote { body: "c".into(), ..note.clone() }));
+        let leave = LeaveRoom { room_id: "r".into(), idempotency_key: Some("k".into()) };
+        let other = request_key(&AgentId::trusted("a"), &leave, Some(&"r".into())).unwrap().unwrap();
+        assert_ne!(key(&note).request_hash, other.request_hash);
+        let release = |handoff: &str| {
+            let handoff = tt_proto::handoff::RawJson::parse(handoff.into()).unwrap();
+            let request = ReleaseStick { handoff, idempotency_key: Some("k".into()), ..Default::default() };
+            request_key(&AgentId::trusted("a"), &request, None).unwrap().unwrap().request_hash
+        };
+        assert_eq!(release(r#"{"a":1,"b":2}"#), release(r#"{ "b": 2, "a": 1 }"#));
+        assert_ne!(release(r#"{"a":1}"#), release(r#"{"a":2}"#));
+        let without = AddNote { idempotency_key: None, ..note };
+        assert_eq!(request_key(&AgentId::trusted("a"), &without, None).unwrap(), None);
+    }
+
     #[tokio::test]
     async fn the_methods_of_the_table_are_registered_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,9 +328,10 @@ mod tests {
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let file = dir.path().join("rooms.sqlite");
         let store = SqliteStore::open(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
-        let (processes, _) = Watch::new(options.processes.clone());
+        let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
+        let (processes, _) = Watch::new(looks.clone(), descriptors.watches);
         let engine = Engine::new(Arc::new(store), clock, Arc::new(processes), policy);
-        let shared = Arc::new(Shared::new(options, engine, watch::Sender::new(false), 0));
+        let shared = Arc::new(Shared::new(options, looks, descriptors, engine, watch::Sender::new(false)));
         let methods = shared.methods().unwrap();
         let registered: BTreeSet<&str> = methods.method_names().collect();
         let streams = STREAMS.iter().flat_map(|stream| [stream.subscribe, stream.unsubscribe]);

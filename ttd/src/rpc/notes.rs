@@ -24,9 +24,9 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 }
 
 async fn add_note(shared: Arc<Shared>, extensions: Extensions, request: AddNote) -> Result<NoteAdded, Error> {
-    let AddNote { room_id, body, turn_id, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
-    let context = shared.context(&call, idempotency_key)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let AddNote { body, turn_id, .. } = request;
     let (note_id, author) = (NoteId::fresh(), context.agent_id().clone());
     let command = Command::AddNote { note_id: note_id.clone(), body, turn_id };
     let answer = move |outcome: &Outcome<'_>| NoteAdded {
@@ -48,8 +48,9 @@ async fn list_notes(shared: Arc<Shared>, extensions: Extensions, request: ListNo
         include_resolved: include_resolved.unwrap_or(false),
         limit: limit.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE),
     };
-    let notes = shared.engine.look(&room_id, move |room, reader| reader.notes(&room.room_id, &page)).await?;
-    Ok(NoteList { notes })
+    let _room = call.answer_room().await;
+    let page = shared.engine.look(&room_id, move |room, reader| reader.notes(&room.room_id, &page)).await?;
+    Ok(NoteList { notes: page.items, more: page.more })
 }
 
 async fn resolve_note(
@@ -57,9 +58,9 @@ async fn resolve_note(
     extensions: Extensions,
     request: ResolveNote,
 ) -> Result<NoteResolved, Error> {
-    let ResolveNote { room_id, note_id, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
-    let context = shared.context(&call, idempotency_key)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let ResolveNote { note_id, .. } = request;
     let (me, resolved) = (context.agent_id().clone(), note_id.clone());
     let answer = move |outcome: &Outcome<'_>| {
         let note = match outcome.reply {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::types::{ErrorObjectOwned, Params};
 use jsonrpsee::{Extensions, PendingSubscriptionSink, RpcModule};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use tt_proto::requests::{Method, Request, Stream};
 use tt_proto::{Error, ErrorCode};
 
-use super::Shared;
+use super::{Connection, Shared};
 
 pub(super) type Module = RpcModule<Shared>;
 
@@ -22,9 +22,16 @@ where
     Answer: Future<Output = Result<M::Answer, Error>> + Send + 'static,
 {
     let callback = move |params: Params<'static>, shared: Arc<Shared>, extensions: Extensions| {
+        let connection = extensions.get::<Arc<Connection>>().cloned();
         // Read before the future is made, so that the future is no larger than the handler's own.
         let answer = parse::<M>(&params).map(|request| handler(shared, extensions, request));
-        async move { answer?.await.map_err(ErrorObjectOwned::from) }
+        async move {
+            let answer = answer?.await?;
+            let json = to_raw_value(&answer).map_err(|e| unwritable(&e))?;
+            drop(answer);
+            connection.inspect(|connection| connection.owe(json.get().len()));
+            Ok::<Box<RawValue>, ErrorObjectOwned>(json)
+        }
     };
     module.register_async_method(M::NAME, callback).map(|_| ()).map_err(|e| clash(&e))
 }
@@ -53,13 +60,24 @@ where
     registered.map(|_| ()).map_err(|e| clash(&e))
 }
 
+fn unwritable(e: &serde_json::Error) -> Error {
+    Error::new(ErrorCode::StorageUnavailable, format!("the answer cannot be written as JSON: {e}"))
+}
+
 fn clash(e: &jsonrpsee::core::RegisterMethodError) -> Error {
     Error::new(ErrorCode::InvalidInput, format!("two methods share a name: {e}"))
 }
 
+/// Reads the parameters of a request and checks that no text in them is too long.
+fn parse<R: Request>(params: &Params<'_>) -> Result<R, ErrorObjectOwned> {
+    let request: R = read(params)?;
+    request.check_sizes()?;
+    Ok(request)
+}
+
 /// Reads the parameters of a request, by name or by position. Absent and null parameters mean `{}`; unknown names and surplus
 /// positions are ignored.
-fn parse<R: Request>(params: &Params<'_>) -> Result<R, ErrorObjectOwned> {
+fn read<R: Request>(params: &Params<'_>) -> Result<R, ErrorObjectOwned> {
     let text = params.as_str().unwrap_or("null").trim();
     if R::FIELDS.is_empty() || text == "null" {
         return Params::new(Some("{}")).parse();
@@ -80,7 +98,7 @@ mod tests {
     use super::*;
 
     fn read<R: Request>(params: Option<&str>) -> Result<R, i32> {
-        parse(&Params::new(params)).map_err(|e| e.code())
+        super::parse(&Params::new(params)).map_err(|e| e.code())
     }
 
     #[test]

@@ -1,23 +1,29 @@
 //! `join_path`, `leave_room`, `kick_member`, `list_rooms`, `get_room_state`, `resolve_member`, `set_room_policy`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jsonrpsee::Extensions;
+use serde::{Deserialize, Serialize};
 use tt_proto::handoff::Handoff;
+use tt_proto::policy::Policy;
 use tt_proto::requests::{
     Departure, GetRoomState, JoinPath, Joined, KickMember, Kicked, LeaveRoom, Left, ListRooms, ResolveMember,
     ResolvedMember, RoomList, RoomPolicy, RoomState, SetRoomPolicy,
 };
-use tt_proto::room::MemberStatus;
-use tt_proto::{Error, ErrorCode};
+use tt_proto::room::{Member, MemberStatus};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Command, Reply, Room, names};
-use tt_store::Reader;
+use tt_store::{Page, Reader, RoomPage};
 
 use super::register::{Module, register};
 use super::{Call, Shared, blocking};
 use crate::engine::Outcome;
 use crate::views;
 use crate::workspace::{Directory, Workspace};
+
+/// The most rooms in one page.
+const MAX_ROOMS: usize = 1000;
 
 /// Adds the methods of this group.
 pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
@@ -31,59 +37,115 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 }
 
 async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPath) -> Result<Joined, Error> {
-    let JoinPath { context_path, force_new, display_name, idempotency_key } = request;
     let call = Call::of(&extensions)?;
-    let context = shared.context(&call, idempotency_key)?;
+    let context = shared.keyed_context(&call, &request, None)?;
+    let JoinPath { context_path, force_new, display_name, .. } = request;
     let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
     let look = shared.lookup(call.session()?.cwd.as_deref(), &context_path, Workspace::of).await?;
     let workspace = blocking(look).await?;
-    let agent_id = context.agent_id().clone();
+    let me = context.agent_id().clone();
+    let viewer = me.clone();
     let answer = move |outcome: &Outcome<'_>| {
-        let (room, now) = (outcome.room, outcome.now);
-        let unread = outcome.overview.map(|overview| &overview.unread).cloned().unwrap_or_default();
-        let updated_at = outcome.overview.map(|overview| overview.updated_at);
-        let newest = outcome.overview.map_or(0, |overview| overview.newest_event_seq);
-        let event = outcome.events.last();
-        Joined {
+        let (newest, event) = (outcome.overview.map_or(0, |overview| overview.newest_event_seq), outcome.events.last());
+        let updated_at = event.map(|event| event.created_at).or(outcome.overview.map(|overview| overview.updated_at));
+        let unread = outcome.overview.map(|overview| overview.unread.clone()).unwrap_or_default();
+        let room = outcome.room;
+        JoinRecord {
             room_id: room.room_id.clone(),
-            canonical_path: room.canonical_path.clone(),
-            requested_path: context_path.clone(),
             workspace_root: outcome.resolution.map(|r| r.workspace_root.display().to_string()).unwrap_or_default(),
             joined_existing_room: outcome.resolution.is_some_and(|r| r.exists),
             cursor_event_seq: event.map_or(newest, |event| event.event_seq),
             warning: outcome.resolution.and_then(|r| r.warning.clone()),
-            members: views::members(room, &unread, now),
-            policy: room.policy.clone(),
-            room_state: views::room(
-                room,
-                &agent_id,
-                event.map(|event| event.created_at).or(updated_at).unwrap_or(now.wall),
-                now,
-            ),
-            handoff_template: Handoff::template(),
-            agent_id: agent_id.clone(),
+            found: Some(JoinedRoom::of(room, &viewer, &unread, updated_at.unwrap_or(outcome.now.wall), outcome.now)),
         }
     };
-    let joined = shared.engine.join(context, workspace, force_new.unwrap_or(false), display_name, answer).await?;
-    shared.start_membership_cursor((joined.room_id.clone(), joined.agent_id.clone()), joined.cursor_event_seq);
-    Ok(joined)
+    let mut joined = shared.engine.join(context, workspace, force_new.unwrap_or(false), display_name, answer).await?;
+    shared.engine.membership_cursors().start((joined.room_id.clone(), me.clone()), joined.cursor_event_seq);
+    let found = match joined.found.take() {
+        Some(found) => found,
+        // A repeated join: what it did is known, and the room is shown as it is now.
+        None => {
+            let (clock, viewer) = (shared.engine.clock().clone(), me.clone());
+            let view = move |room: &Room, reader: &dyn Reader| {
+                let overview = reader.overview(&room.room_id)?;
+                Ok(JoinedRoom::of(room, &viewer, &overview.unread, overview.updated_at, clock.now()))
+            };
+            shared.engine.look(&joined.room_id, view).await?
+        }
+    };
+    Ok(Joined {
+        agent_id: me,
+        room_id: joined.room_id,
+        canonical_path: found.room_state.canonical_path.clone(),
+        requested_path: context_path,
+        workspace_root: joined.workspace_root,
+        joined_existing_room: joined.joined_existing_room,
+        cursor_event_seq: joined.cursor_event_seq,
+        warning: joined.warning,
+        members: found.members,
+        more_members: found.more_members,
+        policy: found.policy,
+        room_state: found.room_state,
+        handoff_template: Handoff::template(),
+    })
+}
+
+/// What a join did, as it is kept under its key. The room itself can be looked at again, so it is left out.
+#[derive(Debug, Serialize, Deserialize)]
+struct JoinRecord {
+    room_id: RoomId,
+    workspace_root: String,
+    joined_existing_room: bool,
+    cursor_event_seq: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+    #[serde(skip)]
+    found: Option<JoinedRoom>,
+}
+
+/// The room as the answer to a join shows it.
+#[derive(Debug)]
+struct JoinedRoom {
+    members: Vec<Member>,
+    more_members: usize,
+    policy: Policy,
+    room_state: tt_proto::room::Room,
+}
+
+impl JoinedRoom {
+    fn of(
+        room: &Room,
+        viewer: &AgentId,
+        unread: &HashMap<AgentId, usize>,
+        updated_at: WallTime,
+        now: tt_rules::Now,
+    ) -> Self {
+        let (members, more_members) = views::members(room, viewer, unread, now);
+        Self {
+            members,
+            more_members,
+            policy: room.policy.clone(),
+            room_state: views::room(room, viewer, updated_at, now),
+        }
+    }
 }
 
 async fn leave_room(shared: Arc<Shared>, extensions: Extensions, request: LeaveRoom) -> Result<Left, Error> {
-    let LeaveRoom { room_id, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
     let answer = |outcome: &Outcome<'_>| Left {
         status: if outcome.room.deleted { Departure::RoomDeleted } else { Departure::Left },
         room_id: outcome.room.room_id.clone(),
         canonical_path: outcome.room.canonical_path.clone(),
         remaining_members: active(outcome.room),
     };
-    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, Command::Leave, answer).await
+    shared.engine.run(&room_id, context, Command::Leave, answer).await
 }
 
 async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickMember) -> Result<Kicked, Error> {
-    let KickMember { room_id, target_agent_id, force, reason, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let KickMember { target_agent_id, force, reason, .. } = request;
     let command = Command::Kick { target: target_agent_id.clone(), force: force.unwrap_or(false), reason };
     let answer = move |outcome: &Outcome<'_>| {
         let (target_was_owner, target_was_reserved_for) = match outcome.reply {
@@ -98,25 +160,28 @@ async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickM
             target_was_reserved_for,
         }
     };
-    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+    shared.engine.run(&room_id, context, command, answer).await
 }
 
 async fn list_rooms(shared: Arc<Shared>, extensions: Extensions, request: ListRooms) -> Result<RoomList, Error> {
-    let ListRooms { context_path } = request;
+    let ListRooms { context_path, after_path, limit } = request;
+    let page = RoomPage { only: None, after_path, limit: limit.unwrap_or(MAX_ROOMS).min(MAX_ROOMS) };
     let call = Call::of(&extensions)?;
     shared.engine.seen(&call.identity()?.agent_id);
+    let _room = call.answer_room().await;
     let rooms = match context_path {
         Some(path) => {
             let look = shared.lookup(call.session()?.cwd.as_deref(), &path, |directory| directory).await?;
-            let list = |directory: Directory, reader: &dyn Reader| match reader.room_at(&mut directory.candidates())? {
-                Some(room_id) => reader.rooms(Some(&room_id)),
-                None => Ok(Vec::new()),
-            };
+            let list =
+                move |directory: Directory, reader: &dyn Reader| match reader.room_at(&mut directory.candidates())? {
+                    Some(room_id) => reader.rooms(&RoomPage { only: Some(room_id), ..page }),
+                    None => Ok(Page { items: Vec::new(), more: false }),
+                };
             shared.engine.read_after(look, list).await?
         }
-        None => shared.engine.read(|reader| reader.rooms(None)).await?,
+        None => shared.engine.read(move |reader| reader.rooms(&page)).await?,
     };
-    Ok(RoomList { rooms })
+    Ok(RoomList { rooms: rooms.items, more: rooms.more })
 }
 
 async fn get_room_state(
@@ -130,6 +195,7 @@ async fn get_room_state(
     shared.engine.seen(&viewer);
     let clock = shared.engine.clock().clone();
     let view = move |room: &Room, reader: &dyn Reader| views::room_state(room, &viewer, reader, clock.now());
+    let _room = call.answer_room().await;
     shared.engine.look(&room_id, view).await
 }
 
@@ -153,14 +219,15 @@ async fn set_room_policy(
     extensions: Extensions,
     request: SetRoomPolicy,
 ) -> Result<RoomPolicy, Error> {
-    let SetRoomPolicy { room_id, policy, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let SetRoomPolicy { policy, .. } = request;
     let answer = |outcome: &Outcome<'_>| RoomPolicy {
         room_id: outcome.room.room_id.clone(),
         policy: outcome.room.policy.clone(),
     };
     let command = Command::SetPolicy { overrides: policy };
-    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+    shared.engine.run(&room_id, context, command, answer).await
 }
 
 fn active(room: &Room) -> usize {

@@ -11,7 +11,7 @@ use tt_proto::requests::{
 };
 use tt_proto::turn::{TakeoverReason, WaitStatus};
 use tt_proto::{Error, ErrorCode, LeaseId};
-use tt_rules::{Command, Reply, Waiting};
+use tt_rules::{Command, Reply, WaitEnd, Waiting};
 
 use super::register::{Module, register};
 use super::wait_updates::WaitUpdates;
@@ -32,7 +32,7 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let WaitForTurn { room_id, max_wait_ms, park, claim, include_events } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let engine = &shared.engine;
-    let context = shared.context(&call, None)?;
+    let context = shared.context(&call)?;
     let agent = context.agent_id().clone();
     let waiting = match (park.unwrap_or(false), claim.unwrap_or(false)) {
         (true, true) => {
@@ -44,7 +44,7 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let mut stop = shared.stop.subscribe();
     let mut updates = include_events.unwrap_or(false).then(|| WaitUpdates::listen(&shared, &room_id, &agent));
     // The place comes first: from then on the wait is ended here, also by its own command.
-    let is_alive = |pid| shared.options.processes.started_at(pid).is_some();
+    let is_alive = |pid| !shared.looks.is_gone(pid);
     let mut place = engine.waiters().enter(&room_id, &agent, waiting, call.connection.pid, is_alive)?;
     let wait_max = |outcome: &Outcome<'_>| outcome.room.policy.wait_max;
     let wait_max = engine.run(&room_id, context.clone(), Command::Wait { waiting }, wait_max).await?;
@@ -61,7 +61,10 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         () = tokio::time::sleep(patience) => None,
     };
     drop(place);
-    engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    // Of a room that was deleted nothing is kept.
+    if !matches!(end, Some(WaitEnd::Closed { .. })) {
+        engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    }
     let mut answer = match end {
         Some(end) => views::wait(Some(end), 0, engine.clock().now()),
         // A turn may have been granted just as the time ran out: the last word is the engine's.
@@ -96,7 +99,7 @@ async fn heartbeat(shared: Arc<Shared>, extensions: Extensions, request: Heartbe
         HeartbeatAnswer { status: HeartbeatStatus::Ok, lease_expires_at }
     };
     let command = Command::Heartbeat { lease_id, expected_turn_id };
-    shared.engine.run(&room_id, shared.context(&call, None)?, command, answer).await
+    shared.engine.run(&room_id, shared.context(&call)?, command, answer).await
 }
 
 async fn release_stick(
@@ -104,19 +107,21 @@ async fn release_stick(
     extensions: Extensions,
     request: ReleaseStick,
 ) -> Result<Relinquished, Error> {
-    let ReleaseStick { room_id, lease_id, expected_turn_id, handoff, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let ReleaseStick { lease_id, expected_turn_id, handoff, .. } = request;
     let command = Command::Release { lease_id, expected_turn_id, handoff };
     let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Released, EventType::Release, outcome.events);
-    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+    shared.engine.run(&room_id, context, command, answer).await
 }
 
 async fn pass_stick(shared: Arc<Shared>, extensions: Extensions, request: PassStick) -> Result<Relinquished, Error> {
-    let PassStick { room_id, lease_id, expected_turn_id, to_agent_id, handoff, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let PassStick { lease_id, expected_turn_id, to_agent_id, handoff, .. } = request;
     let command = Command::Pass { lease_id, expected_turn_id, to: to_agent_id, handoff };
     let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Passed, EventType::Pass, outcome.events);
-    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+    shared.engine.run(&room_id, context, command, answer).await
 }
 
 async fn takeover_stick(
@@ -124,8 +129,9 @@ async fn takeover_stick(
     extensions: Extensions,
     request: TakeoverStick,
 ) -> Result<TakenOver, Error> {
-    let TakeoverStick { room_id, expected_turn_id, reason, operator_override, idempotency_key } = request;
-    let (call, room_id) = Call::for_room(&extensions, room_id)?;
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let TakeoverStick { expected_turn_id, reason, operator_override, .. } = request;
     let operator_override = operator_override.unwrap_or(false);
     let command = Command::TakeOver { expected_turn_id, reason, operator_override };
     let answer = |outcome: &Outcome<'_>| {
@@ -143,7 +149,7 @@ async fn takeover_stick(
             reason,
         }
     };
-    shared.engine.run(&room_id, shared.context(&call, idempotency_key)?, command, answer).await
+    shared.engine.run(&room_id, context, command, answer).await
 }
 
 /// What became of a stick that was given away, from the event that records it.

@@ -1,6 +1,5 @@
 //! What a wait brings besides a turn: the messages in the caller's inbox, and who joined and left.
 
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tt_proto::delivery::Surface;
 use tt_proto::event::{Event, EventType};
@@ -12,7 +11,7 @@ use tt_store::Reader;
 use super::messages::{TakeOptions, take};
 use super::{Call, Shared};
 use crate::engine::HeldMessages;
-use crate::feed::FeedItem;
+use crate::feed::{FeedItem, Follower};
 use crate::listeners::{Inbox, Listener};
 
 /// The most joins and leaves that one wait reports. Further ones are only in the log.
@@ -22,7 +21,7 @@ const MAX_MEMBERSHIP_CHANGES: usize = 100;
 pub(super) struct WaitUpdates {
     inbox: Inbox,
     listener: Listener,
-    live: broadcast::Receiver<FeedItem>,
+    live: Follower,
 }
 
 impl WaitUpdates {
@@ -56,10 +55,11 @@ impl WaitUpdates {
 
     /// Whether there is a message that no connection holds, or a join or leave since the last wait.
     async fn is_pending(&self, shared: &Shared) -> Result<bool, Error> {
-        let (inbox, cursor) = (self.inbox.clone(), shared.membership_cursor(&self.inbox));
+        let (inbox, cursor) = (self.inbox.clone(), shared.engine.membership_cursors().get(&self.inbox));
         let listeners = shared.engine.listeners().clone();
         let read = shared.engine.read(move |reader| {
-            let open = reader.inbox(&inbox.0, &inbox.1)?;
+            // One more than connections hold is one that none of them does.
+            let open = reader.inbox(&inbox.0, &inbox.1, listeners.held_count(&inbox) + 1)?;
             if open.iter().any(|seq| listeners.holder(&inbox, *seq).is_none()) {
                 return Ok(true);
             }
@@ -77,13 +77,15 @@ impl WaitUpdates {
             Err(e) if e.code == tt_proto::ErrorCode::RoomNotFound => (Vec::new(), None),
             Err(e) => return Err(e),
         };
-        let (inbox, cursor) = (self.inbox.clone(), shared.membership_cursor(&self.inbox));
+        let (inbox, cursor) = (self.inbox.clone(), shared.engine.membership_cursors().get(&self.inbox));
         let read = shared.engine.read(move |reader| {
             let newest = reader.newest_event(Some(&inbox.0))?;
-            Ok((membership_changes(reader, &inbox, cursor)?, newest))
+            Ok((membership_changes(reader, &inbox, cursor)?, newest, reader.room_exists(&inbox.0)?))
         });
-        let (changes, newest) = read.await?;
-        shared.set_membership_cursor(self.inbox, newest);
+        let (changes, newest, exists) = read.await?;
+        if exists {
+            shared.engine.membership_cursors().set(self.inbox, newest);
+        }
         held.into_iter().for_each(HeldMessages::keep);
         all.extend(changes);
         all.sort_by_key(|event| event.event_seq);
@@ -101,7 +103,7 @@ fn membership_changes(reader: &dyn Reader, inbox: &Inbox, cursor: i64) -> Result
 }
 
 /// Resolves when another member joins or leaves, or when there was more than could be followed.
-async fn next_membership_change(live: &mut broadcast::Receiver<FeedItem>, me: &AgentId) {
+async fn next_membership_change(live: &mut Follower, me: &AgentId) {
     loop {
         match live.recv().await {
             Ok(FeedItem::Event(event)) => {
@@ -110,7 +112,7 @@ async fn next_membership_change(live: &mut broadcast::Receiver<FeedItem>, me: &A
                     return;
                 }
             }
-            Ok(FeedItem::Deleted) | Err(RecvError::Lagged(_)) => return,
+            Ok(FeedItem::Stored { .. } | FeedItem::Deleted) | Err(RecvError::Lagged(_)) => return,
             Err(RecvError::Closed) => return std::future::pending().await,
         }
     }

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
+use tt_proto::page::MAX_MEMBERS;
 use tt_proto::requests::{RoomState, Wait};
-use tt_proto::room::{Member, Room, Takeover};
+use tt_proto::room::{Member, MemberStatus, Room, Takeover};
 use tt_proto::turn::{Reason, WaitStatus};
 use tt_proto::{AgentId, Error, WallTime};
 use tt_rules::{HandoffAt, HeldHandoff, Now, WaitEnd, Waiting, fairness, takeover};
@@ -26,8 +27,25 @@ fn member(member: &tt_rules::Member, unread: usize, now: Now) -> Member {
     }
 }
 
-pub fn members(room: &tt_rules::Room, unread: &HashMap<AgentId, usize>, now: Now) -> Vec<Member> {
-    room.members().map(|m| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), now)).collect()
+/// The members in the order in which they joined, and how many are left out. Of very many, the holder, the viewer and those
+/// who are active are shown, and then those who came last.
+pub fn members(
+    room: &tt_rules::Room,
+    viewer: &AgentId,
+    unread: &HashMap<AgentId, usize>,
+    now: Now,
+) -> (Vec<Member>, usize) {
+    let mut shown: Vec<&tt_rules::Member> = room.members().collect();
+    let more = shown.len().saturating_sub(MAX_MEMBERS);
+    if more > 0 {
+        let held_by = room.held_by().map(|member| &member.agent_id);
+        let is_first = |m: &tt_rules::Member| m.agent_id == *viewer || Some(&m.agent_id) == held_by;
+        shown.sort_by_key(|m| (!is_first(m), m.status != MemberStatus::Active, -m.ordinal));
+        shown.truncate(MAX_MEMBERS);
+        shown.sort_by_key(|m| m.ordinal);
+    }
+    let view = |m: &tt_rules::Member| member(m, unread.get(&m.agent_id).copied().unwrap_or(0), now);
+    (shown.into_iter().map(view).collect(), more)
 }
 
 pub fn room(room: &tt_rules::Room, viewer: &AgentId, updated_at: WallTime, now: Now) -> Room {
@@ -62,9 +80,11 @@ pub fn room_state(
     let overview = reader.overview(&current.room_id)?;
     let reason = takeover::reason(current, now.lease);
     let handoff = |held: &Option<HeldHandoff>| held.as_ref().map(|held| held.handoff.clone());
+    let (members, more_members) = members(current, viewer, &overview.unread, now);
     Ok(RoomState {
         room: room(current, viewer, overview.updated_at, now),
-        members: members(current, &overview.unread, now),
+        members,
+        more_members,
         queue: fairness::queue(current).into_iter().map(|m| m.agent_id.clone()).collect(),
         turn_started_at: match current.owner {
             Some(_) => reader.turn_started_at(&current.room_id, current.turn_id)?,
@@ -97,5 +117,28 @@ pub fn wait(end: Option<WaitEnd>, turn_id: i64, now: Now) -> Wait {
             reason: Some(Reason::Claim(turn.reason)),
             ..Wait::ended(WaitStatus::YourTurn, turn.turn_id)
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tt_rules::testing::{id, now, room};
+
+    use super::*;
+
+    #[test]
+    fn of_very_many_members_those_who_matter_are_shown() {
+        let names: Vec<String> = (0..2 * MAX_MEMBERS).map(|n| format!("m{n}")).collect();
+        let mut room = room(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        for name in &names[..2 * MAX_MEMBERS - 10] {
+            room.member_mut(&id(name)).unwrap().status = MemberStatus::Left;
+        }
+        room.owner = Some(id("m0"));
+        let (shown, more) = members(&room, &id("m3"), &HashMap::new(), now(0));
+        assert_eq!((shown.len(), more), (MAX_MEMBERS, MAX_MEMBERS));
+        let ids: Vec<&str> = shown.iter().map(|m| m.agent_id.as_str()).collect();
+        assert_eq!(ids[..2], ["m0", "m3"], "the holder and the viewer");
+        assert_eq!(shown.iter().filter(|m| m.status == MemberStatus::Active).count(), 10);
+        assert!(shown.is_sorted_by_key(|m| m.ordinal));
     }
 }

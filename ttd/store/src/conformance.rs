@@ -20,7 +20,7 @@ use tt_rules::{
     TakeAccess, Waiting, decide,
 };
 
-use crate::{Clock, Loaded, Location, Maintenance, NotePage, RequestKey, Store, UnitOfWork};
+use crate::{Clock, Loaded, Location, Maintenance, NotePage, RequestKey, RoomPage, Store, UnitOfWork};
 
 /// Opens a store in a directory. Opening it again finds what was committed.
 pub type Open<'a> = &'a dyn Fn(&Path, Arc<dyn Clock>) -> Arc<dyn Store>;
@@ -39,6 +39,7 @@ pub fn check_all(open: Open<'_>) {
         ("units are committed in the order they were submitted", units_commit_in_order),
         ("a delivery is open until it is changed, once", deliveries_change_once),
         ("notes and policies are kept", notes_and_policies_are_kept),
+        ("a page has as many as it may, fits an answer, and says whether it goes on", pages_end_where_they_are_told_to),
         ("a deleted room takes everything with it", a_deleted_room_is_gone),
         ("presence is stored and never goes back", presence_is_stored),
     ];
@@ -103,7 +104,7 @@ impl Unit {
     #[cfg(test)]
     pub(crate) fn with_key(self, key: &str) -> Self {
         let agent_id = self.request.caller.as_ref().unwrap().agent_id();
-        Self { key: Some(RequestKey::new(agent_id, key.into()).unwrap()), ..self }
+        Self { key: Some(RequestKey::new(agent_id, key.into(), "hash".into()).unwrap()), ..self }
     }
 
     /// The unit, on the room at another path.
@@ -186,7 +187,9 @@ fn caller(name: &str) -> Caller {
 
 impl Bench<'_> {
     fn submit(&self, name: &str, command: Command, key: Option<&str>, panics: Option<Panics>) -> Receiver<Response> {
-        let key = key.map(|key| RequestKey::new(&agent(name), key.into()).unwrap());
+        // The kind of a command stands for the whole request.
+        let kind = std::mem::discriminant(&command);
+        let key = key.map(|key| RequestKey::new(&agent(name), key.into(), format!("{kind:?}")).unwrap());
         let (unit, answered) = unit(name, command);
         self.store.submit(Box::new(Unit { key, panics, ..unit }));
         answered
@@ -224,7 +227,7 @@ impl Bench<'_> {
 
     fn confirm(&self, name: &str, event_seqs: Vec<i64>) -> usize {
         let surface = tt_proto::delivery::Surface::Recv;
-        let command = Command::ConfirmMessages { surface, event_seqs, skipped: None, from: None };
+        let command = Command::ConfirmMessages { surface, event_seqs };
         match self.run(name, command).reply {
             Reply::Count(count) => count,
             other => panic!("{other:?}"),
@@ -280,7 +283,7 @@ fn committed_work_survives(bench: &Bench<'_>) {
     bench.store.close();
     let again = (bench.open)(&bench.dir, Arc::new(Stopped));
     let reader = again.reader().unwrap();
-    assert_eq!(reader.inbox(&room, &agent("b")).unwrap(), [seq]);
+    assert_eq!(reader.inbox(&room, &agent("b"), 100).unwrap(), [seq]);
     assert_eq!(reader.room_at(&mut [Path::new("/x"), Path::new("/w")].into_iter()).unwrap(), Some(room.clone()));
     assert_eq!(reader.newest_event(Some(&room)).unwrap(), seq);
     assert_eq!(reader.events_by_seq(&[seq, seq + 1]).unwrap().len(), 1);
@@ -322,7 +325,13 @@ fn a_repeated_key_changes_nothing(bench: &Bench<'_>) {
     let refused = bench.submit("a", note(" "), Some("refused"), None).recv().unwrap();
     assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidBody);
     assert!(send("a", "refused").unwrap().is_some(), "a refusal is not remembered");
-    let forget = Maintenance::ForgetAnswers { before: WallTime::from_millis(NOW + 1) };
+    let another = bench.submit("a", Command::Leave, Some("k"), None).recv().unwrap();
+    assert_eq!(another.unwrap_err().code, ErrorCode::InvalidInput, "another request under the same key");
+    assert!(send("a", "k").unwrap().is_none(), "and the first one is still known");
+    let forget = |before| Maintenance::ForgetAnswers { before: LeaseTime::from_millis(before) };
+    bench.store.maintain(forget(NOW)).blocking_recv().unwrap().unwrap();
+    assert!(send("a", "k").unwrap().is_none(), "it is not old enough");
+    let forget = forget(NOW + 1);
     bench.store.maintain(forget).blocking_recv().unwrap().unwrap();
     assert!(send("a", "k").unwrap().is_some(), "it was forgotten");
 }
@@ -344,19 +353,20 @@ fn deliveries_change_once(bench: &Bench<'_>) {
     }
     let seqs = [bench.send("a", "b", None), bench.send("c", "b", None), bench.send("a", "b", Some(NOW + 5))];
     let reader = || bench.store.reader().unwrap();
-    assert_eq!(reader().inbox(&room, &agent("b")).unwrap(), seqs);
+    assert_eq!(reader().inbox(&room, &agent("b"), 100).unwrap(), seqs);
+    assert_eq!(reader().inbox(&room, &agent("b"), 2).unwrap(), seqs[..2], "the oldest");
     assert_eq!(reader().expiring().unwrap(), [(room.clone(), seqs[2], DeadlineTime::from_millis(NOW + 5))]);
     assert_eq!(bench.take("b", Some("c")), [seqs[1]]);
     assert_eq!(bench.take("b", None), seqs);
     assert_eq!(bench.confirm("c", vec![seqs[0]]), 0, "it was not sent to c");
     assert_eq!(bench.confirm("b", vec![seqs[0], seqs[0], 99_999]), 1);
     assert_eq!(bench.confirm("b", vec![seqs[0]]), 0, "once");
-    assert_eq!(reader().inbox(&room, &agent("b")).unwrap(), seqs[1..]);
+    assert_eq!(reader().inbox(&room, &agent("b"), 100).unwrap(), seqs[1..]);
     assert_eq!(reader().overview(&room).unwrap().unread, HashMap::from([(agent("b"), 2)]));
-    let rooms = reader().inbox_rooms(&agent("b")).unwrap();
+    let rooms = reader().inbox_rooms(&agent("b"), 10).unwrap().items;
     assert_eq!((rooms.len(), &rooms[0].room_id, rooms[0].unread), (1, &room, 2));
     bench.run("b", Command::Leave);
-    assert!(reader().inbox_rooms(&agent("b")).unwrap().is_empty(), "b is no member any more");
+    assert!(reader().inbox_rooms(&agent("b"), 10).unwrap().items.is_empty(), "b is no member any more");
 }
 
 fn notes_and_policies_are_kept(bench: &Bench<'_>) {
@@ -364,7 +374,7 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     let note_id = NoteId::fresh();
     bench.run("a", Command::AddNote { note_id: note_id.clone(), body: "look".into(), turn_id: None });
     let page = |include_resolved| NotePage { after: None, include_resolved, limit: 10 };
-    let notes = |include| bench.store.reader().unwrap().notes(&room, &page(include)).unwrap();
+    let notes = |include| bench.store.reader().unwrap().notes(&room, &page(include)).unwrap().items;
     assert_eq!((notes(false).len(), notes(false)[0].body.as_str()), (1, "look"));
     bench.run("a", Command::ResolveNote { note_id: note_id.clone() });
     assert_eq!((notes(false).len(), notes(true).len()), (0, 1));
@@ -379,6 +389,38 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
 }
 
+fn all_rooms() -> RoomPage {
+    RoomPage { limit: usize::MAX, ..RoomPage::default() }
+}
+
+fn pages_end_where_they_are_told_to(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    let path = bench.store.reader().unwrap().rooms(&all_rooms()).unwrap().items[0].canonical_path.clone();
+    let rooms = |after_path: &str, limit| {
+        let page = RoomPage { only: None, after_path: Some(after_path.into()), limit };
+        let page = bench.store.reader().unwrap().rooms(&page).unwrap();
+        (page.items.len(), page.more)
+    };
+    assert_eq!((rooms("", 0), rooms("", 1), rooms(&path, 1)), ((0, true), (1, false), (0, false)));
+    for n in 0..600 {
+        // As long as a note can be, and six times as long in JSON.
+        bench.run("a", note(&format!("{n:04}{}", "\u{1}".repeat(16_000))));
+    }
+    let (mut after, mut seen) = (None, 0);
+    loop {
+        let page = NotePage { after: after.take(), include_resolved: false, limit: 1000 };
+        let page = bench.store.reader().unwrap().notes(&room, &page).unwrap();
+        let bytes = serde_json::to_string(&page.items).unwrap().len();
+        assert!(bytes < tt_proto::MAX_RESPONSE_BYTES as usize, "{bytes} bytes in one page");
+        seen += page.items.len();
+        if !page.more {
+            break;
+        }
+        after = page.items.last().map(|note| note.note_id.clone());
+    }
+    assert_eq!(seen, 600, "and the pages have all of them");
+}
+
 fn a_deleted_room_is_gone(bench: &Bench<'_>) {
     let room = bench.join("a");
     bench.send("a", "a", None);
@@ -386,8 +428,8 @@ fn a_deleted_room_is_gone(bench: &Bench<'_>) {
     assert!(bench.run("a", Command::Leave).room.deleted);
     let reader = bench.store.reader().unwrap();
     assert_eq!(reader.room(&room).unwrap_err().code, ErrorCode::RoomNotFound);
-    assert!(!reader.room_exists(&room).unwrap() && reader.rooms(None).unwrap().is_empty());
-    assert!(reader.inbox(&room, &agent("a")).unwrap().is_empty() && bench.log(&room).is_empty());
+    assert!(!reader.room_exists(&room).unwrap() && reader.rooms(&all_rooms()).unwrap().items.is_empty());
+    assert!(reader.inbox(&room, &agent("a"), 100).unwrap().is_empty() && bench.log(&room).is_empty());
     assert_eq!(bench.store.known_room_at(&mut [Path::new("/w")].into_iter()), None);
     drop(reader);
     assert_ne!(bench.join("a"), room, "a new room");

@@ -16,12 +16,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
 use tt_proto::message::InboxRoom;
 use tt_proto::note::Note;
+use tt_proto::page::{JsonSize, PageSize};
 use tt_proto::policy::Policy;
 use tt_proto::room::RoomSummary;
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
@@ -45,6 +46,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The room at the first of these paths that has one, if that is known without waiting.
     fn known_room_at(&self, paths: &mut dyn Iterator<Item = &Path>) -> Option<RoomId>;
+
+    /// Fails if what is written would be lost: the database was removed, replaced or renamed while it was open. Every answer of
+    /// this store is checked in the same way before it is given.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Tells when [`Store::check`] has failed for good.
+    fn lost(&self) -> watch::Receiver<Option<Error>>;
 
     /// Finishes what is queued and closes the database.
     fn close(&self);
@@ -70,17 +78,19 @@ pub trait UnitOfWork: Send {
     /// Brings the room up to date with what is not stored, and decides. An error is a refusal: nothing is saved.
     fn decide(&mut self, loaded: Loaded<'_>) -> Result<Decision, Error>;
 
-    /// Makes the answer, once the decision has been saved with these events. Returns it as JSON if it is to be kept under
-    /// the key.
+    /// Makes the answer, once the decision has been saved with these events. Returns it, in short, as JSON if it is to be kept
+    /// under the key.
     fn answer(&mut self, decision: &mut Decision, events: &[Arc<Event>]) -> Result<Option<String>, Error>;
 
     /// The unit is committed. Called in the order of the commits.
     fn committed(self: Box<Self>);
 
-    /// An earlier unit with the same key was committed, with this answer.
+    /// An earlier unit with the same key and request was committed, with this answer. One with the same key and another
+    /// request is refused.
     fn repeated(self: Box<Self>, answer: String);
 
-    /// The unit was refused, or could not be committed. Nothing of it was kept.
+    /// The unit was refused, or could not be committed. Nothing of it was kept, except perhaps where the error is
+    /// [`ErrorCode::OutcomeUnknown`]: then the same unit with the same key finds out.
     fn failed(self: Box<Self>, error: Error);
 }
 
@@ -110,16 +120,18 @@ pub enum Location {
 pub struct RequestKey {
     pub agent_id: AgentId,
     pub idempotency_key: String,
+    /// Differs between requests of another method or with other parameters.
+    pub request_hash: String,
 }
 
 impl RequestKey {
     const MAX_BYTES: usize = 128;
 
-    pub fn new(agent_id: &AgentId, idempotency_key: String) -> Result<Self, Error> {
+    pub fn new(agent_id: &AgentId, idempotency_key: String, request_hash: String) -> Result<Self, Error> {
         if idempotency_key.is_empty() || idempotency_key.len() > Self::MAX_BYTES {
             return Err(Error::new(ErrorCode::InvalidInput, "an idempotency_key has 1 to 128 bytes"));
         }
-        Ok(Self { agent_id: agent_id.clone(), idempotency_key })
+        Ok(Self { agent_id: agent_id.clone(), idempotency_key, request_hash })
     }
 }
 
@@ -129,7 +141,9 @@ pub enum Maintenance {
     /// Store when agents were last seen, and when they last waited in a room.
     Presence { seen: Vec<(AgentId, LeaseTime)>, waited: Vec<(RoomId, AgentId, LeaseTime)> },
     /// Forget the answers of requests that were made before this.
-    ForgetAnswers { before: WallTime },
+    ForgetAnswers { before: LeaseTime },
+    /// Give back a part of the space that deleted rows left behind.
+    ReclaimSpace,
 }
 
 /// Queries on the last commit.
@@ -142,8 +156,8 @@ pub trait Reader {
     /// The room at the first of these paths that has one.
     fn room_at(&self, paths: &mut dyn Iterator<Item = &Path>) -> Result<Option<RoomId>, Error>;
 
-    /// All rooms, or only this one.
-    fn rooms(&self, only: Option<&RoomId>) -> Result<Vec<RoomSummary>, Error>;
+    /// A page of the rooms, by their paths.
+    fn rooms(&self, page: &RoomPage) -> Result<Page<RoomSummary>, Error>;
 
     fn overview(&self, room_id: &RoomId) -> Result<Overview, Error>;
 
@@ -159,16 +173,16 @@ pub trait Reader {
     /// The number of the newest event of a room, or of all rooms; 0 before the first.
     fn newest_event(&self, room_id: Option<&RoomId>) -> Result<i64, Error>;
 
-    /// The numbers of the open deliveries to a member, oldest first.
-    fn inbox(&self, room_id: &RoomId, recipient: &AgentId) -> Result<Vec<i64>, Error>;
+    /// The numbers of the oldest open deliveries to a member, at most `limit`.
+    fn inbox(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<i64>, Error>;
 
-    /// The rooms in which messages wait for a member that has not left them.
-    fn inbox_rooms(&self, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error>;
+    /// The rooms in which messages wait for a member that has not left them, at most `limit`.
+    fn inbox_rooms(&self, recipient: &AgentId, limit: usize) -> Result<Page<InboxRoom>, Error>;
 
     /// The messages that expire, each with its deadline.
     fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error>;
 
-    fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Vec<Note>, Error>;
+    fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error>;
 
     /// The rooms in which time may change something: those with an active member, a holder or a reservation.
     fn rooms_with_timers(&self) -> Result<Vec<RoomId>, Error>;
@@ -182,6 +196,9 @@ pub trait Reader {
     /// The rooms in which nothing has happened for their `idle_room_ttl`.
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error>;
 
+    /// Whether the store has so much free space that [`Maintenance::ReclaimSpace`] would make it smaller.
+    fn has_free_space(&self) -> Result<bool, Error>;
+
     /// The newest migration of the database.
     fn schema(&self) -> Result<i64, Error>;
 }
@@ -192,6 +209,40 @@ pub struct NotePage {
     pub after: Option<NoteId>,
     pub include_resolved: bool,
     pub limit: usize,
+}
+
+/// Which rooms to list.
+#[derive(Debug, Clone, Default)]
+pub struct RoomPage {
+    /// Only this one.
+    pub only: Option<RoomId>,
+    /// Only those after the room with this path.
+    pub after_path: Option<String>,
+    pub limit: usize,
+}
+
+/// A part of a list that fits one answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Whether the list goes on after the last item.
+    pub more: bool,
+}
+
+impl<T: JsonSize> Page<T> {
+    /// Takes items until there are `limit`, or as many as an answer can hold.
+    pub fn of<E>(items: impl Iterator<Item = Result<T, E>>, limit: usize) -> Result<Self, E> {
+        let (mut page, mut size) = (Vec::new(), PageSize::default());
+        for item in items {
+            let item = item?;
+            if page.len() >= limit || !size.has_room() {
+                return Ok(Self { items: page, more: true });
+            }
+            size.add(&item);
+            page.push(item);
+        }
+        Ok(Self { items: page, more: false })
+    }
 }
 
 /// The refusal for a room that does not exist.

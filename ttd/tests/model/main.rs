@@ -33,7 +33,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tt_proto::LeaseId;
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
-use tt_proto::requests::Skipped;
 use tt_rules::{Command, Reply, TimerKey, Waiting};
 
 use history::{Kind, Op, Random, Token, Which, Who, generate, generate_with_messages, shrink};
@@ -168,8 +167,6 @@ struct History<'a> {
     appended: Vec<String>,
     /// The numbers of the room's messages in the log, in the order of the history.
     message_seqs: Vec<i64>,
-    /// What each connection skipped and has not confirmed.
-    skipped: BTreeMap<u64, (usize, usize)>,
 }
 
 /// What the log alone says about a room.
@@ -231,7 +228,6 @@ impl<'a> History<'a> {
             log: Replay::default(),
             appended: Vec::new(),
             message_seqs: Vec::new(),
-            skipped: BTreeMap::new(),
         }
     }
 
@@ -341,7 +337,6 @@ impl<'a> History<'a> {
                 let connection = self.world.connection(who, surface).0;
                 self.world.end_connection(who, surface);
                 self.reference.end_connections(|ended| ended == connection);
-                self.skipped.remove(&connection);
             }
             Op::Crash => self.world.crash_next(),
             Op::Restart { killed } => self.restart(killed)?,
@@ -378,17 +373,9 @@ impl<'a> History<'a> {
         let came = self.compare(&expected, |world| world.take(who, surface, max_replay, limit))?;
         let Some(Reply::Taken { skipped, event_seqs, more }) = came else { return Ok(()) };
         let index = |seq: &i64| self.message_seqs.iter().position(|known| known == seq).unwrap();
-        let range = skipped.as_ref().map(|range| (index(&range.from_seq), index(&range.to_seq)));
-        let really = (event_seqs.iter().map(index).collect(), skipped.map_or(0, |range| range.skipped), more);
-        let expected_range = took.skipped.first().copied().zip(took.skipped.last().copied());
-        let Took { messages, skipped, more } = took;
-        if really != (messages, skipped.len(), more) || range != expected_range {
-            return Err(format!("took {really:?}, skipping {range:?}"));
-        }
-        if let Some(range) = range {
-            self.skipped.insert(connection, range);
-        }
-        Ok(())
+        let indexes = |seqs: &[i64]| seqs.iter().map(index).collect::<Vec<usize>>();
+        let really = Took { messages: indexes(&event_seqs), skipped: indexes(&skipped), more };
+        if really == took { Ok(()) } else { Err(format!("took {really:?}, not {took:?}")) }
     }
 
     fn which(&self, who: usize, connection: u64, which: Which) -> Vec<usize> {
@@ -407,15 +394,9 @@ impl<'a> History<'a> {
     fn confirm(&mut self, who: usize, surface: usize, which: Which) -> Result<(), String> {
         let connection = self.world.connection(who, surface).0;
         let shown = self.which(who, connection, which);
-        let range = self.skipped.remove(&connection);
-        let (expected, count) = self.reference.confirm(who, connection, &shown, range);
+        let (expected, count) = self.reference.confirm(who, connection, &shown);
         let seqs = self.seqs(&shown);
-        let skipped = range.map(|(first, last)| Skipped {
-            skipped: last - first + 1,
-            from_seq: self.message_seqs[first],
-            to_seq: self.message_seqs[last],
-        });
-        let came = self.compare(&expected, |world| world.confirm(who, surface, seqs, skipped))?;
+        let came = self.compare(&expected, |world| world.confirm(who, surface, seqs))?;
         match came {
             Some(Reply::Count(really)) if really != count => Err(format!("confirmed {really}, not {count}")),
             _ => Ok(()),
@@ -426,9 +407,7 @@ impl<'a> History<'a> {
         let connection = self.world.connection(who, surface).0;
         let returned = self.which(who, connection, which);
         let seqs = self.seqs(&returned);
-        // Settled like every command, and nothing else changes for the others.
-        let expected = self.reference.command(None, &|_, _, _| Ok(()));
-        let count = self.reference.give_back(who, connection, &returned);
+        let (expected, count) = self.reference.give_back(who, connection, &returned);
         let came = self.compare(&expected, |world| world.give_back(who, surface, seqs))?;
         match came {
             Some(Reply::Count(really)) if really != count => Err(format!("returned {really}, not {count}")),
@@ -568,7 +547,6 @@ impl<'a> History<'a> {
     /// What a new daemon does first.
     fn catch_up(&mut self, killed: bool) -> Result<(), String> {
         self.reference.end_connections(|_| true);
-        self.skipped.clear();
         self.world.set_delivery_timers();
         let presence = self.world.presence();
         for (number, member) in self.reference.room.iter_mut().flat_map(|room| &mut room.members) {
@@ -619,7 +597,6 @@ impl<'a> History<'a> {
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
-            self.skipped.clear();
         }
         self.appended.extend_from_slice(&expected.events);
         self.note_messages();
@@ -656,7 +633,6 @@ impl<'a> History<'a> {
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
-            self.skipped.clear();
         }
         if came.events.iter().any(|event| event.starts_with("message_sent")) {
             self.note_messages();

@@ -79,7 +79,7 @@ pub(crate) enum Delivery {
     Expired,
 }
 
-/// What a surface took: the messages by their place in the history, how many were skipped, and how many stayed.
+/// What a surface took: the messages it shows and those it skips, by their place in the history, and how many stayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Took {
     pub(crate) messages: Vec<usize>,
@@ -613,21 +613,22 @@ impl Reference {
         (outcome, took.into_inner())
     }
 
-    /// Confirms messages by their place in the history, and of the skipped ones those that no other connection holds.
-    pub(crate) fn confirm(
-        &mut self,
-        agent: usize,
-        connection: u64,
-        shown: &[usize],
-        skipped: Option<(usize, usize)>,
-    ) -> (Outcome, usize) {
+    /// Nobody confirms or returns for another: one message that another connection holds, and nothing is done.
+    fn check_listed(room: &Room, agent: usize, connection: u64, which: &[usize]) -> Result<(), &'static str> {
+        let anothers = |index: &usize| match room.messages.get(*index).and_then(|message| message.to.get(&agent)) {
+            Some(Delivery::Open { held_by }) => held_by.is_some_and(|by| by != connection),
+            _ => false,
+        };
+        if which.iter().any(anothers) { Err("message_held") } else { Ok(()) }
+    }
+
+    /// Confirms messages by their place in the history. Returns how many were open.
+    pub(crate) fn confirm(&mut self, agent: usize, connection: u64, which: &[usize]) -> (Outcome, usize) {
         let confirmed = RefCell::new(0);
         let outcome = self.command(None, &|_, room, _| {
-            for (index, message) in room.messages.iter_mut().enumerate() {
-                let Some(delivery @ Delivery::Open { .. }) = message.to.get_mut(&agent) else { continue };
-                let in_range = skipped.is_some_and(|(first, last)| (first..=last).contains(&index));
-                let mine = matches!(delivery, Delivery::Open { held_by } if held_by.is_none_or(|by| by == connection));
-                if shown.contains(&index) || in_range && mine {
+            Self::check_listed(room, agent, connection, which)?;
+            for index in which {
+                if let Some(delivery @ Delivery::Open { .. }) = room.messages[*index].to.get_mut(&agent) {
                     *delivery = Delivery::Delivered;
                     *confirmed.borrow_mut() += 1;
                 }
@@ -638,19 +639,22 @@ impl Reference {
     }
 
     /// Gives back what a connection holds of these messages. Returns how many.
-    pub(crate) fn give_back(&mut self, agent: usize, connection: u64, which: &[usize]) -> usize {
-        let mut returned = 0;
-        for (index, message) in self.room.iter_mut().flat_map(|room| room.messages.iter_mut().enumerate()) {
-            let delivery = message.to.get_mut(&agent).filter(|_| which.contains(&index));
-            if let Some(delivery) = delivery
-                && *delivery == (Delivery::Open { held_by: Some(connection) })
-            {
-                *delivery = Delivery::Open { held_by: None };
-                message.freed = self.now;
-                returned += 1;
+    pub(crate) fn give_back(&mut self, agent: usize, connection: u64, which: &[usize]) -> (Outcome, usize) {
+        let returned = RefCell::new(0);
+        let outcome = self.command(None, &|this, room, _| {
+            Self::check_listed(room, agent, connection, which)?;
+            for index in which {
+                let message = &mut room.messages[*index];
+                let mine = Delivery::Open { held_by: Some(connection) };
+                if let Some(delivery) = message.to.get_mut(&agent).filter(|delivery| **delivery == mine) {
+                    *delivery = Delivery::Open { held_by: None };
+                    message.freed = this.now;
+                    *returned.borrow_mut() += 1;
+                }
             }
-        }
-        returned
+            Ok(())
+        });
+        (outcome, returned.into_inner())
     }
 
     /// The connections that are no more hold nothing.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::runtime::Runtime;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{oneshot, watch};
 use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
 use tt_proto::filter::{Filter, Target};
@@ -18,7 +18,6 @@ use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::message::DeliveryHint;
 use tt_proto::policy::Policy;
-use tt_proto::requests::Skipped;
 use tt_proto::room::Liveness;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use tt_rules::{
@@ -30,7 +29,7 @@ use tt_store::{Loaded, Location, Maintenance, Reader, RequestKey, Store, UnitOfW
 use ttd::background;
 use ttd::clock::Clock;
 use ttd::engine::{CommandContext, Engine, MemberProcesses, Outcome};
-use ttd::feed::FeedItem;
+use ttd::feed::{FeedItem, Follower};
 use ttd::waiters::Place;
 
 use crate::reference::{NAMES, Times, Told, event};
@@ -63,7 +62,7 @@ pub(crate) struct World {
 struct Daemon {
     engine: Engine,
     store: Arc<CrashingStore>,
-    feed: Option<broadcast::Receiver<FeedItem>>,
+    feed: Option<Follower>,
 }
 
 /// The processes of the members, as numbers.
@@ -110,6 +109,14 @@ impl Store for CrashingStore {
 
     fn known_room_at(&self, paths: &mut dyn Iterator<Item = &std::path::Path>) -> Option<RoomId> {
         self.store.known_room_at(paths)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.store.check()
+    }
+
+    fn lost(&self) -> watch::Receiver<Option<Error>> {
+        self.store.lost()
     }
 
     fn close(&self) {
@@ -332,7 +339,7 @@ impl World {
             user: "user".into(),
         };
         let caller = Caller { identity, connection: self.connection(number, surface) };
-        CommandContext { caller, idempotency_key: None }
+        CommandContext { caller, key: None }
     }
 
     pub(crate) fn seen(&mut self, number: usize) {
@@ -414,9 +421,10 @@ impl World {
             assert_ne!(e.code, ErrorCode::StorageUnavailable, "{e}");
             return Came { refused: Some(e.code.as_str()), ..came };
         }
-        while let Some(Ok(item)) = daemon.feed.as_mut().map(broadcast::Receiver::try_recv) {
+        while let Some(Ok(item)) = daemon.feed.as_mut().map(Follower::try_recv) {
             match item {
                 FeedItem::Event(event) => came.events.push(shown(&event)),
+                FeedItem::Stored { event_seq } => panic!("event {event_seq} is too long for a history"),
                 FeedItem::Deleted => came.deleted = true,
             }
         }
@@ -497,15 +505,8 @@ impl World {
         self.run_on(number, surface, Command::TakeMessages { from: None, max_replay, limit, access })
     }
 
-    pub(crate) fn confirm(
-        &mut self,
-        number: usize,
-        surface: usize,
-        event_seqs: Vec<i64>,
-        skipped: Option<Skipped>,
-    ) -> Came {
-        let command = Command::ConfirmMessages { surface: Surface::Recv, event_seqs, skipped, from: None };
-        self.run_on(number, surface, command)
+    pub(crate) fn confirm(&mut self, number: usize, surface: usize, event_seqs: Vec<i64>) -> Came {
+        self.run_on(number, surface, Command::ConfirmMessages { surface: Surface::Recv, event_seqs })
     }
 
     pub(crate) fn give_back(&mut self, number: usize, surface: usize, event_seqs: Vec<i64>) -> Came {

@@ -31,6 +31,12 @@ pub(super) fn run_if_due(connection: &Connection) {
     }
 }
 
+/// Moves the log now, so that a database file that became shorter gives back its end.
+pub(super) fn run_now(connection: &Connection) {
+    FRAMES.set(0);
+    run(connection, "PRAGMA wal_checkpoint(PASSIVE)");
+}
+
 /// Everything is in the log already; moving it keeps the next start short.
 pub(super) fn run_at_close(connection: &Connection) {
     run(connection, "PRAGMA wal_checkpoint(TRUNCATE)");

@@ -1,29 +1,28 @@
 //! Deliveries as rows: one for each message and recipient. Open ones are found by a partial index, so that what was
 //! delivered long ago costs nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use rusqlite::{Connection, Row, params};
+use tt_proto::event::Event;
 use tt_proto::message::InboxRoom;
 use tt_proto::{AgentId, Error, RoomId};
 use tt_rules::{DeadlineTime, DeliveryChange, NewDelivery, OpenDelivery};
 
 use super::query_failed;
+use crate::Page;
 
 /// Opens the delivery of an event to one recipient.
-pub(super) fn open(
-    connection: &Connection,
-    room_id: &RoomId,
-    event_seq: i64,
-    delivery: &NewDelivery,
-) -> Result<(), Error> {
+pub(super) fn open(connection: &Connection, event: &Event, delivery: &NewDelivery) -> Result<(), Error> {
     connection
         .prepare_cached(
-            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, expires_at) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expires_at)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
         )
         .and_then(|mut s| {
             let expires_at = delivery.expires_at.map(DeadlineTime::as_millis);
-            s.execute(params![event_seq, delivery.recipient.as_str(), room_id.as_str(), expires_at])
+            let (room_id, from) = (event.room_id.as_str(), event.from_agent_id.as_ref().map(AgentId::as_str));
+            s.execute(params![event.event_seq, delivery.recipient.as_str(), room_id, from, expires_at])
         })
         .map(|_| ())
         .map_err(query_failed)
@@ -49,37 +48,30 @@ pub(super) fn change(connection: &Connection, change: &DeliveryChange) -> Result
         .map_err(query_failed)
 }
 
-/// The open deliveries to a member, oldest first. With `from`, those of one sender and those listed in `also`.
+/// The oldest open deliveries to a member, at most `limit`. With `from`, only those of one sender. What was delivered, and
+/// what others sent, is not looked at.
 pub(super) fn inbox(
     connection: &Connection,
     room_id: &RoomId,
     recipient: &AgentId,
     from: Option<&AgentId>,
-    also: &[i64],
+    limit: usize,
 ) -> Result<Vec<OpenDelivery>, Error> {
-    let Some(from) = from else {
-        return query(
-            connection,
-            "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
-             WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' ORDER BY event_seq",
-            params![room_id.as_str(), recipient.as_str()],
-        );
-    };
-    let theirs = query(
-        connection,
-        "SELECT d.event_seq, d.recipient_agent_id, d.expires_at FROM deliveries d
-         JOIN room_events e ON e.event_seq = d.event_seq
-         WHERE d.room_id = ?1 AND d.recipient_agent_id = ?2 AND d.state = 'pending' AND e.from_agent_id = ?3
-         ORDER BY d.event_seq",
-        params![room_id.as_str(), recipient.as_str(), from.as_str()],
-    )?;
-    let known: HashSet<i64> = theirs.iter().map(|delivery| delivery.event_seq).collect();
-    let mut all = open_among(connection, room_id, recipient, also)?;
-    all.retain(|delivery| !known.contains(&delivery.event_seq));
-    all.extend(theirs);
-    all.sort_by_key(|delivery| delivery.event_seq);
-    Ok(all)
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (room_id, recipient) = (room_id.as_str(), recipient.as_str());
+    match from {
+        None => query(connection, INBOX, params![room_id, recipient, limit]),
+        Some(from) => query(connection, INBOX_OF_SENDER, params![room_id, recipient, limit, from.as_str()]),
+    }
 }
+
+const INBOX: &str = "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+    WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' ORDER BY event_seq LIMIT ?3";
+
+const INBOX_OF_SENDER: &str = "SELECT event_seq, recipient_agent_id, expires_at FROM deliveries
+    INDEXED BY deliveries_open_from_idx
+    WHERE room_id = ?1 AND recipient_agent_id = ?2 AND from_agent_id = ?4 AND state = 'pending'
+    ORDER BY event_seq LIMIT ?3";
 
 /// Those of the messages that are open for a member, in the order of the log.
 pub(super) fn open_among(
@@ -145,7 +137,11 @@ pub(super) fn expiring(connection: &Connection) -> Result<Vec<(RoomId, i64, Dead
 }
 
 /// The rooms in which messages wait for a member that has not left them.
-pub(super) fn inbox_rooms(connection: &Connection, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error> {
+pub(super) fn inbox_rooms(
+    connection: &Connection,
+    recipient: &AgentId,
+    limit: usize,
+) -> Result<Page<InboxRoom>, Error> {
     let mut statement = connection
         .prepare_cached(
             "SELECT d.room_id, count(*) FROM room_members m
@@ -161,7 +157,8 @@ pub(super) fn inbox_rooms(connection: &Connection, recipient: &AgentId) -> Resul
             unread: usize::try_from(unread).unwrap_or(usize::MAX),
         })
     };
-    statement.query_map([recipient.as_str()], room).and_then(Iterator::collect).map_err(query_failed)
+    let rows = statement.query_map([recipient.as_str()], room).map_err(query_failed)?;
+    Page::of(rows, limit).map_err(query_failed)
 }
 
 /// How many messages wait for each member of a room that has any.
@@ -177,4 +174,38 @@ pub(super) fn unread(connection: &Connection, room_id: &RoomId) -> Result<HashMa
         Ok((AgentId::trusted(row.get::<_, String>(0)?), usize::try_from(count).unwrap_or(0)))
     };
     statement.query_map([room_id.as_str()], row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_of_one_sender_passes_over_no_others() {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::migrations::apply_all(&connection).unwrap();
+        let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+                    INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id)
+                    SELECT i, 'me', 'r', iif(i % 1000 = 0, 'rare', 'many') FROM n";
+        connection.execute_batch(fill).unwrap();
+        let steps = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+            let mut statement = connection.prepare(sql).unwrap();
+            let mut rows = statement.query(params).unwrap();
+            let mut found = 0;
+            while rows.next().unwrap().is_some() {
+                found += 1;
+            }
+            drop(rows);
+            (found, statement.get_status(StatementStatus::VmStep), statement.get_status(StatementStatus::Sort))
+        };
+        for (from, expected) in [("rare", 100), ("nobody", 0), ("many", 200)] {
+            let (found, steps, sorts) = steps(INBOX_OF_SENDER, &[&"r", &"me", &200, &from]);
+            assert_eq!((found, sorts), (expected, 0), "{from}");
+            assert!(steps < 5000, "{steps} steps to find {expected} from {from}");
+        }
+        let (found, steps, sorts) = steps(INBOX, &[&"r", &"me", &200]);
+        assert!((found, sorts) == (200, 0) && steps < 5000, "{steps} steps");
+    }
 }

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
+use tt_proto::page::PageSize;
 use tt_proto::{AgentId, Error, EventId, RoomId, WallTime};
 use tt_rules::EventDraft;
 
@@ -12,10 +13,6 @@ use super::rooms::time;
 
 const COLUMNS: &str = "event_seq, event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason, \
                        created_at, payload_json";
-
-/// A page ends early once its handoffs and payloads come to this much. The longest of them is as long as a request may be,
-/// so that the answer always fits.
-const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Appends one event and gives it its number.
 pub(super) fn append(
@@ -91,13 +88,13 @@ pub(super) fn matching(
     let mut statement = connection.prepare_cached(&sql).map_err(query_failed)?;
     let from = filter.from.as_ref().map(AgentId::as_str);
     let rows = statement.query_map(params![room_id.as_str(), cursor, from], event_row).map_err(query_failed)?;
-    let (mut found, mut bytes) = (Vec::new(), 0);
+    let (mut found, mut size) = (Vec::new(), PageSize::default());
     for row in rows {
-        if found.len() >= limit || bytes >= MAX_PAGE_BYTES {
+        if found.len() >= limit || !size.has_room() {
             break;
         }
         let Some(event) = row.map_err(query_failed)?.filter(|event| filter.matches(event)) else { continue };
-        bytes += [&event.handoff, &event.payload].into_iter().flatten().map(|json| json.as_str().len()).sum::<usize>();
+        size.add(&event);
         found.push(event);
     }
     Ok(found)
@@ -274,6 +271,6 @@ mod tests {
             cursor = last.event_seq;
             pages.push(page.len());
         }
-        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&8)));
+        assert_eq!((pages.iter().sum::<usize>(), pages.iter().max()), (20, Some(&1)));
     }
 }

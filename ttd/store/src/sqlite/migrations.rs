@@ -30,6 +30,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(103, "103_grants_index"),
     migration!(104, "104_inbox"),
     migration!(105, "105_one_deliveries_table"),
+    migration!(106, "106_short_answers_and_senders"),
 ];
 
 /// Why a database cannot be brought to our schema.
@@ -51,6 +52,9 @@ impl MigrationError {
             MigrationError::Unknown(id) => {
                 let message = format!("{} was written by a newer talking-stick: {self}", file.display());
                 Error::new(ErrorCode::SchemaTooNew, message).detail("migration", *id)
+            }
+            MigrationError::Failed { source, .. } | MigrationError::Sqlite(source) if super::is_locked(source) => {
+                super::locked()
             }
             MigrationError::Failed { .. } | MigrationError::Backup { .. } | MigrationError::Sqlite(_) => {
                 super::unavailable(file)(self)
@@ -191,11 +195,15 @@ mod tests {
                 "INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES ('r', '/w', 'idle', 't');
                  INSERT INTO room_members (room_id, agent_id, ordinal, joined_at, last_seen_at, status)
                    VALUES ('r', 'a', 0, 't', 't', 'active'), ('r', 'b', 1, 't', 't', 'active');
-                 INSERT INTO room_events (event_seq, event_id, room_id, event_type, created_at)
-                   VALUES (1, 'e1', 'r', 'message_sent', 't'), (2, 'e2', 'r', 'message_sent', 't');
+                 INSERT INTO room_events (event_seq, event_id, room_id, event_type, from_agent_id, created_at)
+                   VALUES (1, 'e1', 'r', 'message_sent', 'b', 't'), (2, 'e2', 'r', 'message_sent', 'a', 't');
                  INSERT INTO notes (note_id, room_id, author_agent_id, body, created_at) VALUES ('n', 'r', 'a', 'b', 't')",
             )
             .unwrap();
+        if newest >= 101 {
+            let kept = "INSERT INTO idempotency_keys VALUES ('k', 'a', '{}', '2026-01-02T03:04:05.678Z'), ('l', 'a', '{}', 'never')";
+            connection.execute_batch(kept).unwrap();
+        }
         let messages = match newest {
             ..102 => "",
             102..104 => {
@@ -204,10 +212,15 @@ mod tests {
                  UPDATE deliveries SET state = 'delivered', surface = 'wait', delivered_at = 't'
                  WHERE event_seq = 2 AND recipient_agent_id = 'a'"
             }
-            _ => {
+            104 => {
                 "INSERT INTO inbox (event_seq, recipient_agent_id, room_id) VALUES (1, 'a', 'r'), (2, 'b', 'r');
                  INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, surface, delivered_at)
                    VALUES (2, 'a', 'r', 'wait', 't')"
+            }
+            _ => {
+                "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, state, surface, delivered_at)
+                   VALUES (1, 'a', 'r', 'pending', NULL, NULL), (2, 'a', 'r', 'delivered', 'wait', 't'),
+                          (2, 'b', 'r', 'pending', NULL, NULL)"
             }
         };
         connection.execute_batch(messages).unwrap();
@@ -216,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_database_of_every_earlier_version_keeps_every_row() {
-        for newest in [3, 4, 5, 101, 102, 103, 104] {
+        for newest in [3, 4, 5, 101, 102, 103, 104, 105] {
             let connection = database_at(newest);
             apply_all(&connection).unwrap();
             let rows = |sql: &str| -> Vec<String> {
@@ -234,6 +247,11 @@ mod tests {
             let expected: &[&str] =
                 if newest < 102 { &[] } else { &["ra1pending0", "ra2deliveredwaitt0", "rb2pending0"] };
             assert_eq!(deliveries, expected, "{newest}");
+            let senders = rows("SELECT from_agent_id FROM deliveries WHERE state = 'pending' ORDER BY event_seq");
+            assert_eq!(senders.concat(), if newest < 102 { "" } else { "ba" }, "{newest}");
+            let answers = rows("SELECT idempotency_key || kept_at FROM idempotency_keys ORDER BY 1");
+            let expected: &[&str] = if newest < 101 { &[] } else { &["k1767323045000", "l0"] };
+            assert_eq!(answers, expected, "{newest}");
         }
     }
 

@@ -7,7 +7,7 @@ use tt_rules::NoteChange;
 
 use super::query_failed;
 use super::rooms::time;
-use crate::NotePage;
+use crate::{NotePage, Page};
 
 /// Saves what a decision does to a note.
 pub(super) fn save(connection: &Connection, change: &NoteChange) -> Result<(), Error> {
@@ -42,7 +42,7 @@ pub(super) fn get(connection: &Connection, room_id: &RoomId, note_id: &NoteId) -
 }
 
 /// A page of a room's notes, oldest first.
-pub(super) fn list(connection: &Connection, room_id: &RoomId, page: &NotePage) -> Result<Vec<Note>, Error> {
+pub(super) fn list(connection: &Connection, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error> {
     let (created_at, note_id) = match &page.after {
         None => (String::new(), String::new()),
         Some(after) => {
@@ -57,13 +57,11 @@ pub(super) fn list(connection: &Connection, room_id: &RoomId, page: &NotePage) -
         .prepare_cached(
             "SELECT note_id, room_id, turn_id, author_agent_id, body, created_at, resolved_at, resolved_by_agent_id
              FROM notes WHERE room_id = ?1 AND (created_at, note_id) > (?2, ?3) AND (?4 OR resolved_at IS NULL)
-             ORDER BY created_at, note_id LIMIT ?5",
+             ORDER BY created_at, note_id",
         )
         .map_err(query_failed)?;
-    let limit = i64::try_from(page.limit).unwrap_or(i64::MAX);
-    let rows =
-        statement.query_map(params![room_id.as_str(), created_at, note_id, page.include_resolved, limit], note_row);
-    rows.and_then(Iterator::collect).map_err(query_failed)
+    let rows = statement.query_map(params![room_id.as_str(), created_at, note_id, page.include_resolved], note_row);
+    Page::of(rows.map_err(query_failed)?, page.limit).map_err(query_failed)
 }
 
 fn note_row(row: &Row<'_>) -> rusqlite::Result<Note> {

@@ -17,8 +17,8 @@ use tt_proto::room::RoomSummary;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{DeadlineTime, Overview, Room};
 
-use super::{deliveries, events, migrations, notes, query_failed, rooms};
-use crate::{NotePage, Reader, room_not_found};
+use super::{deliveries, events, migrations, notes, query_failed, rooms, space};
+use crate::{NotePage, Page, Reader, RoomPage, room_not_found};
 
 /// Queries that can run at once.
 const MAX_READERS: u32 = 4;
@@ -89,8 +89,8 @@ impl Reader for SqliteReader {
         Ok(None)
     }
 
-    fn rooms(&self, only: Option<&RoomId>) -> Result<Vec<RoomSummary>, Error> {
-        rooms::list(&self.connection, only)
+    fn rooms(&self, page: &RoomPage) -> Result<Page<RoomSummary>, Error> {
+        rooms::list(&self.connection, page)
     }
 
     fn overview(&self, room_id: &RoomId) -> Result<Overview, Error> {
@@ -117,20 +117,20 @@ impl Reader for SqliteReader {
         events::newest(&self.connection, room_id)
     }
 
-    fn inbox(&self, room_id: &RoomId, recipient: &AgentId) -> Result<Vec<i64>, Error> {
-        let open = deliveries::inbox(&self.connection, room_id, recipient, None, &[])?;
+    fn inbox(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<i64>, Error> {
+        let open = deliveries::inbox(&self.connection, room_id, recipient, None, limit)?;
         Ok(open.into_iter().map(|delivery| delivery.event_seq).collect())
     }
 
-    fn inbox_rooms(&self, recipient: &AgentId) -> Result<Vec<InboxRoom>, Error> {
-        deliveries::inbox_rooms(&self.connection, recipient)
+    fn inbox_rooms(&self, recipient: &AgentId, limit: usize) -> Result<Page<InboxRoom>, Error> {
+        deliveries::inbox_rooms(&self.connection, recipient, limit)
     }
 
     fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error> {
         deliveries::expiring(&self.connection)
     }
 
-    fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Vec<Note>, Error> {
+    fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error> {
         notes::list(&self.connection, room_id, page)
     }
 
@@ -148,6 +148,10 @@ impl Reader for SqliteReader {
 
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error> {
         rooms::untouched(&self.connection, policy, now)
+    }
+
+    fn has_free_space(&self) -> Result<bool, Error> {
+        space::is_reclaimable(&self.connection)
     }
 
     fn schema(&self) -> Result<i64, Error> {

@@ -13,6 +13,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Room, Waiting};
 
 use super::{deliveries, events, query_failed};
+use crate::{Page, RoomPage};
 
 /// Loads a room with its members as they are stored.
 pub(super) fn load(connection: &Connection, room_id: &RoomId, policy: &Policy) -> Result<Option<Room>, Error> {
@@ -355,9 +356,9 @@ pub(super) fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Er
     Ok(())
 }
 
-/// All rooms, or only this one.
-pub(super) fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec<RoomSummary>, Error> {
-    let which = if only.is_some() { "WHERE room_id = ?1" } else { "WHERE ?1 IS NULL" };
+/// A page of the rooms, by their paths.
+pub(super) fn list(connection: &Connection, page: &RoomPage) -> Result<Page<RoomSummary>, Error> {
+    let which = "WHERE (?1 IS NULL OR room_id = ?1) AND canonical_path > coalesce(?2, '')";
     let mut statement = connection
         .prepare_cached(&format!(
             "SELECT room_id, canonical_path, state, owner, reserved_for, turn_id, {TOUCHED_AT},
@@ -382,7 +383,9 @@ pub(super) fn list(connection: &Connection, only: Option<&RoomId>) -> Result<Vec
             updated_at: time(row, 6)?.unwrap_or(WallTime::from_millis(0)),
         })
     };
-    statement.query_map([only.map(RoomId::as_str)], summary).and_then(Iterator::collect).map_err(query_failed)
+    let only = page.only.as_ref().map(RoomId::as_str);
+    let rows = statement.query_map([only, page.after_path.as_deref()], summary).map_err(query_failed)?;
+    Page::of(rows, page.limit).map_err(query_failed)
 }
 
 /// When something last happened in a room `r`. Its own row is written only when that changes, which a message does not.
@@ -398,6 +401,17 @@ pub(super) fn overview(connection: &Connection, room_id: &RoomId) -> Result<Over
         newest_event_seq: events::newest(connection, Some(room_id))?,
         updated_at: at.map_err(query_failed)?.flatten().unwrap_or(WallTime::from_millis(0)),
     })
+}
+
+/// The latest moment on the clock of leases that any row tells of.
+pub(super) fn latest_time(connection: &Connection) -> Result<Option<LeaseTime>, Error> {
+    let seen = "SELECT max(at) FROM (
+        SELECT max(last_seen_at) AS at FROM room_members UNION ALL SELECT max(joined_at) FROM room_members
+        UNION ALL SELECT max(last_wait_at) FROM room_members UNION ALL SELECT max(released_at) FROM path_rooms)";
+    let seen = connection.query_row(seen, [], |row| lease_time(row, 0)).map_err(query_failed)?;
+    let kept = "SELECT max(kept_at) FROM idempotency_keys";
+    let kept: Option<i64> = connection.query_row(kept, [], |row| row.get(0)).map_err(query_failed)?;
+    Ok(seen.max(kept.map(LeaseTime::from_millis)))
 }
 
 /// The rooms with an active member, a holder or a reservation.

@@ -17,9 +17,10 @@ use tt_proto::policy::Policy;
 use tt_proto::{Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{Decision, Needs, Room, Rows};
 
+use super::files::Files;
 use super::room_cache::RoomCache;
 use super::room_paths::RoomPaths;
-use super::{checkpoint, deliveries, events, idempotency, notes, query_failed, rooms};
+use super::{checkpoint, deliveries, events, idempotency, is_locked, notes, query_failed, rooms, space};
 use crate::{Clock, Loaded, Location, Maintenance, UnitOfWork, room_not_found};
 
 /// The most units in one transaction, so that the first of a burst does not wait for the last.
@@ -46,6 +47,7 @@ impl Writer {
         clock: Arc<dyn Clock>,
         policy: Policy,
         paths: Arc<RoomPaths>,
+        files: Arc<Files>,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = channel();
         checkpoint::take_over(&connection);
@@ -54,6 +56,7 @@ impl Writer {
             clock,
             policy,
             paths,
+            files,
             cache: RoomCache::default(),
             in_transaction: false,
             data_version: None,
@@ -115,6 +118,7 @@ struct WriterThread {
     clock: Arc<dyn Clock>,
     policy: Policy,
     paths: Arc<RoomPaths>,
+    files: Arc<Files>,
     cache: RoomCache,
     in_transaction: bool,
     /// Changes when another program writes to the database.
@@ -233,6 +237,8 @@ impl WriterThread {
             if self.in_transaction {
                 self.execute("COMMIT").map_err(Interruption::Unavailable)?;
             }
+            // Whatever is answered now must be in the database that the next daemon opens.
+            self.files.check().map_err(Interruption::Unavailable)?;
             Ok(outcomes)
         });
         if let Err(Interruption::Failed(e) | Interruption::Unavailable(e)) = &committed {
@@ -260,9 +266,9 @@ impl WriterThread {
 
     fn run_once(&mut self, unit: &mut dyn UnitOfWork) -> Result<Outcome, Interruption> {
         if let Some(key) = unit.key()
-            && let Some(answer) = idempotency::find(&self.connection, key)?
+            && let Some(earlier) = idempotency::find(&self.connection, key)?
         {
-            return Ok(Outcome::Repeated(answer));
+            return Ok(earlier.map_or_else(Outcome::Refused, Outcome::Repeated));
         }
         let mut existing = HashMap::new();
         for path in unit.candidates() {
@@ -303,7 +309,7 @@ impl WriterThread {
         decision.room.saved(events.iter().map(|event| event.event_seq));
         let answer = unit.answer(&mut decision, &events)?;
         if let (Some(key), Some(answer)) = (unit.key(), answer) {
-            idempotency::keep(&self.connection, key, &answer, now.wall)?;
+            idempotency::keep(&self.connection, key, &answer, now.lease)?;
         }
         let deleted = decision.room.deleted.then(|| decision.room.room_id.clone());
         self.cache.put(decision.room);
@@ -322,8 +328,8 @@ impl WriterThread {
         let mut rows = Rows::default();
         match needs {
             Needs::Nothing => {}
-            Needs::Inbox { recipient, from, also } => {
-                rows.deliveries = deliveries::inbox(connection, room_id, recipient, from.as_ref(), also)?;
+            Needs::Inbox { recipient, from, limit } => {
+                rows.deliveries = deliveries::inbox(connection, room_id, recipient, from.as_ref(), *limit)?;
             }
             Needs::Deliveries { recipient, event_seqs } => {
                 rows.deliveries = deliveries::open_among(connection, room_id, recipient, event_seqs)?;
@@ -383,7 +389,7 @@ impl WriterThread {
         }
         rooms::save(connection, before, &decision.room, &appended, wall)?;
         for opened in &decision.opened {
-            deliveries::open(connection, room_id, appended[opened.event].event_seq, opened)?;
+            deliveries::open(connection, &appended[opened.event], opened)?;
         }
         for change in &decision.changed {
             deliveries::change(connection, change)?;
@@ -401,29 +407,43 @@ impl WriterThread {
         let connection = &self.connection;
         let begun = match task {
             Maintenance::Presence { seen, waited } if seen.is_empty() && waited.is_empty() => return Ok(()),
+            Maintenance::ReclaimSpace => {
+                space::reclaim(connection)?;
+                checkpoint::run_now(connection);
+                return Ok(());
+            }
             _ => connection.unchecked_transaction().map_err(query_failed)?,
         };
         match task {
             Maintenance::Presence { seen, waited } => rooms::save_presence(connection, seen, waited)?,
             Maintenance::ForgetAnswers { before } => idempotency::forget(connection, *before)?,
+            Maintenance::ReclaimSpace => {}
         }
-        begun.commit().map_err(query_failed)
+        begun.commit().map_err(query_failed)?;
+        self.files.check()
     }
 
     fn execute(&self, sql: &str) -> Result<(), Error> {
         let done = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
         match done {
             Ok(_) => Ok(()),
-            // A full disk or an I/O error makes SQLite roll back the whole transaction by itself.
-            Err(_) if sql == "COMMIT" && self.connection.is_autocommit() => Err(lost()),
+            Err(e) if sql == "COMMIT" => Err(commit_failed(e)),
             Err(e) => Err(query_failed(e)),
         }
     }
 }
 
-fn lost() -> Error {
-    Error::new(ErrorCode::StorageUnavailable, "the disk refused the write; nothing of it was kept")
-        .hint("free space on the disk of the data directory, then try again")
+/// A full disk or an I/O error makes SQLite roll back the whole transaction by itself. After an I/O error it may be in the log
+/// all the same, whole: then it is there after a crash, unless the next commit has replaced it.
+fn commit_failed(e: rusqlite::Error) -> Error {
+    if is_locked(&e) {
+        return query_failed(e);
+    }
+    if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
+        return Error::new(ErrorCode::StorageUnavailable, "the disk refused the write; nothing of it was kept")
+            .hint("free space on the disk of the data directory, then try again");
+    }
+    Error::new(ErrorCode::OutcomeUnknown, format!("the disk failed in the middle of the write ({e})"))
 }
 
 #[cfg(test)]
@@ -624,13 +644,44 @@ mod tests {
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         drop((release, ran));
         // The first unit was decided before the lock, and waits for it alone.
-        assert_eq!(blocked.recv().unwrap().unwrap_err().code, ErrorCode::StorageUnavailable);
+        let error = blocked.recv().unwrap().unwrap_err();
+        assert_eq!((error.code, &error.details["locked"]), (ErrorCode::StorageUnavailable, &true.into()), "{error}");
         for answer in answers {
             assert_eq!(answer.recv().unwrap().unwrap_err().code, ErrorCode::StorageUnavailable);
         }
         assert_eq!(runs.iter().collect::<Vec<_>>(), [0], "the others were not run, each to wait for the lock in turn");
         other.execute_batch("ROLLBACK").unwrap();
         scratch.run("a", note("again")).unwrap();
+    }
+
+    #[test]
+    fn only_a_commit_that_failed_in_the_middle_has_an_unknown_outcome() {
+        let failure = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        for (code, expected) in [
+            (rusqlite::ffi::SQLITE_IOERR_FSYNC, ErrorCode::OutcomeUnknown),
+            (rusqlite::ffi::SQLITE_IOERR_WRITE, ErrorCode::OutcomeUnknown),
+            (rusqlite::ffi::SQLITE_FULL, ErrorCode::StorageUnavailable),
+            (rusqlite::ffi::SQLITE_BUSY, ErrorCode::StorageUnavailable),
+        ] {
+            assert_eq!(commit_failed(failure(code)).code, expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_room_gives_its_space_back() {
+        let scratch = scratch();
+        for n in 0..500 {
+            scratch.run("a", note(&format!("{n}{}", "x".repeat(16_000)))).unwrap();
+        }
+        scratch.run("a", Command::Leave).unwrap();
+        let has_free_space = || scratch.store.reader().unwrap().has_free_space().unwrap();
+        assert!(has_free_space());
+        while has_free_space() {
+            scratch.store.maintain(Maintenance::ReclaimSpace).blocking_recv().unwrap().unwrap();
+        }
+        scratch.store.close();
+        let bytes = std::fs::metadata(scratch.dir.path().join("w.sqlite")).unwrap().len();
+        assert!(bytes < 2 * 1024 * 1024, "{bytes} bytes are left of 8 MB");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use tt_proto::{Error, NoteId, RoomId};
 use tt_rules::{Command, DeadlineTime, LeaseTime, Recipients, Room, Waiting};
 
 use super::{ClockOffsets, SqliteStore};
+use crate::Clock as _;
 use crate::conformance::{NOW, Stopped, agent, handoff, note, unit};
 use crate::{Maintenance, Store};
 use vfs::{Call, Disk, Fault};
@@ -86,7 +87,7 @@ fn say_with_deadline(_: &Story) -> Command {
 
 fn confirm_as_b(story: &Story) -> Command {
     let event_seqs = story.inbox("b");
-    Command::ConfirmMessages { surface: Surface::Recv, event_seqs, skipped: None, from: None }
+    Command::ConfirmMessages { surface: Surface::Recv, event_seqs }
 }
 
 fn resolve(story: &Story) -> Command {
@@ -172,7 +173,7 @@ impl Story {
 
     fn inbox(&self, name: &str) -> Vec<i64> {
         let room_id = self.room_id.as_ref().unwrap();
-        let open = super::deliveries::inbox(&self.connection(), room_id, &agent(name), None, &[]).unwrap();
+        let open = super::deliveries::inbox(&self.connection(), room_id, &agent(name), None, usize::MAX).unwrap();
         open.iter().map(|delivery| delivery.event_seq).collect()
     }
 
@@ -188,7 +189,7 @@ impl Story {
         match STORY[number] {
             Step::Open => {
                 let offsets = ClockOffsets { lease: 1, deadline: 2 };
-                SqliteStore::clock_offsets(&self.file, "boot", offsets)?;
+                SqliteStore::clock_offsets(&self.file, "boot", offsets, Stopped.now().lease)?;
                 self.store = Some(SqliteStore::open(&self.file, Arc::new(Stopped), Policy::default())?);
                 Ok(())
             }

@@ -1,0 +1,88 @@
+//! Daemons in different pid namespaces, one after the other, on one database: a pid of one means nothing in the other, and nobody
+//! is declared dead for it. And a daemon with few descriptors.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::process::Command;
+
+use serde_json::Value;
+use tt_tests::{Home, Running, Wire, home, not_run, run};
+
+/// A shell in a pid namespace of its own, with a `/proc` of its own. None where that is not permitted.
+fn sandbox(home: &Home, script: &str) -> Option<Command> {
+    let wrap = |script: &str| {
+        let mut command = home.command("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh"]).arg(home.tt_path());
+        command.current_dir(home.workspace());
+        command
+    };
+    match wrap("exit 0").output() {
+        Ok(output) if output.status.success() => Some(wrap(script)),
+        _ => {
+            not_run("daemons in different pid namespaces", "unshare is not permitted here");
+            None
+        }
+    }
+}
+
+fn liveness(state: &Value, harness: &str) -> (String, String) {
+    let members = state["members"].as_array().unwrap();
+    let member = members.iter().find(|member| member["harness"] == harness).unwrap_or_else(|| panic!("{state}"));
+    (member["status"].as_str().unwrap().to_owned(), member["liveness"].as_str().unwrap().to_owned())
+}
+
+/// Joins as a harness that lives on: the shell is the process that the harness names as its own.
+const JOIN: &str = "CLAUDECODE=1 CLAUDE_CODE_SESSION_ID=s CLAUDE_PID=$$ \"$1\" join >/dev/null && CLAUDECODE=1 \
+    CLAUDE_CODE_SESSION_ID=s CLAUDE_PID=$$ \"$1\" try >/dev/null && echo joined; read -r end";
+
+#[test]
+fn a_holder_in_another_pid_namespace_is_not_declared_dead() {
+    let home = home!();
+    let Some(mut look) = sandbox(&home, "\"$1\" state --json; exit") else { return };
+    let mut shell = home.command("sh");
+    shell.args(["-c", JOIN, "sh"]).arg(home.tt_path()).current_dir(home.workspace());
+    let mut holder = Running::spawn(shell.stdin(std::process::Stdio::piped()));
+    let _input = holder.stdin();
+    home.until_member("claude");
+    let here = run::finish(home.tt(&["state", "--json"]).current_dir(home.workspace())).ok().json();
+    assert_eq!(liveness(&here, "claude"), ("active".into(), "alive".into()), "{here}");
+    // A daemon in another namespace, where this pid is nobody's.
+    home.kill_daemon();
+    let there = run::finish(&mut look).ok().json();
+    assert_eq!(liveness(&there, "claude"), ("active".into(), "unknown".into()), "{there}");
+    home.wait_until_gone();
+    // And back: the process lives, and is seen to.
+    let here = run::finish(home.tt(&["state", "--json"]).current_dir(home.workspace())).ok().json();
+    assert_eq!(liveness(&here, "claude"), ("active".into(), "alive".into()), "{here}");
+}
+
+#[test]
+fn a_member_of_a_sandbox_is_not_declared_dead_by_a_daemon_outside() {
+    let home = home!();
+    let Some(mut join) = sandbox(&home, &JOIN.replace("; read -r end", "; exit")) else { return };
+    assert!(run::finish(&mut join).ok().stdout.contains("joined"));
+    home.wait_until_gone();
+    let here = run::finish(home.tt(&["state", "--json"]).current_dir(home.workspace())).ok().json();
+    assert_eq!(liveness(&here, "claude"), ("active".into(), "unknown".into()), "{here}");
+}
+
+#[test]
+fn with_few_descriptors_members_are_still_seen_and_newcomers_served() {
+    let home = home!();
+    home.make_data_dir();
+    let mut limited = home.command("sh");
+    limited.args(["-c", "ulimit -n 100; exec \"$0\""]).arg(home.ttd_path());
+    let daemon = Running::start(&mut limited);
+    home.wait_for(&daemon);
+    let socket = home.paths().socket;
+    // More than it can have.
+    let mut open: Vec<Wire> = (0..200).filter_map(|_| Wire::try_connect(&socket).ok()).collect();
+    let mut shell = home.command("sh");
+    shell.args(["-c", JOIN, "sh"]).arg(home.tt_path()).current_dir(home.workspace());
+    let mut holder = Running::spawn(shell.stdin(std::process::Stdio::piped()));
+    let _input = holder.stdin();
+    home.until_member("claude");
+    open.extend((0..200).filter_map(|_| Wire::try_connect(&socket).ok()));
+    let state = run::finish(home.tt(&["state", "--json"]).current_dir(home.workspace())).ok().json();
+    assert_eq!(liveness(&state, "claude"), ("active".into(), "alive".into()), "{state}");
+}
