@@ -22,7 +22,8 @@ use crate::stage::Stage;
 const MAX_REPEATS: usize = 6;
 
 /// The errors after which a call is repeated: it may work by now, or its outcome is unknown.
-const REPEATED: &[&str] = &["daemon_unreachable", "storage_unavailable", "outcome_unknown", "overloaded"];
+const REPEATED: &[&str] =
+    &["daemon_unreachable", "storage_unavailable", "outcome_unknown", "overloaded", "message_held"];
 
 /// How long a call may take beyond its own wait.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
