@@ -163,12 +163,8 @@ impl Connected {
         for event_seq in &event_seqs {
             stage.write(Fact::Shown { event_seq: *event_seq })?;
         }
-        let confirm = ConfirmMessages {
-            room_id: self.room.clone(),
-            surface: "recv".into(),
-            event_seqs: event_seqs.clone(),
-            ..Default::default()
-        };
+        let confirm =
+            ConfirmMessages { room_id: self.room.clone(), surface: "recv".into(), event_seqs: event_seqs.clone() };
         if self.call(stage, confirm).await?.is_some() {
             stage.write(Fact::Confirmed { event_seqs })?;
         }
