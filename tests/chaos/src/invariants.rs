@@ -1,6 +1,6 @@
 //! What must hold, whatever happened. Each check returns what it found broken.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::evidence::{Evidence, Output, Row, Stick};
 use crate::journal::Fact;
@@ -16,6 +16,7 @@ pub(crate) const ALL: &[Check] = &[
     ("the daemon never panics", |evidence| evidence.panics.clone()),
     ("at most one member holds the stick", one_holder),
     ("a turn is what its holder was told", told_turns),
+    ("a turn that is over is not renewed", no_turn_renewed_after_its_end),
     ("nothing acknowledged is lost", nothing_lost),
     ("every message is shown to each recipient", everything_shown),
     ("nothing is shown again after its confirmation", nothing_shown_again),
@@ -86,6 +87,28 @@ fn told_turns(evidence: &Evidence) -> Vec<String> {
             if *turns.entry(lease_id).or_insert(*turn_id) != *turn_id {
                 broken.push(format!("lease {lease_id} is of two turns"));
             }
+        }
+    }
+    broken
+}
+
+/// Once a member was told that it has a later turn, a heartbeat for an earlier one is refused.
+fn no_turn_renewed_after_its_end(evidence: &Evidence) -> Vec<String> {
+    let entries = || evidence.told.iter().flat_map(|told| told.entries.iter().map(move |entry| (told, entry)));
+    let mut told_at: BTreeMap<i64, u64> = BTreeMap::new();
+    for (_, entry) in entries() {
+        if let Fact::Turn { turn_id, .. } = entry.fact {
+            let first = told_at.entry(turn_id).or_insert(entry.at);
+            *first = entry.at.min(*first);
+        }
+    }
+    let mut broken = Vec::new();
+    for (told, entry) in entries() {
+        if let Fact::Renewed { turn_id, asked_at } = entry.fact
+            && let Some((later, at)) = told_at.range(turn_id + 1..).find(|(_, at)| **at < asked_at)
+        {
+            broken
+                .push(format!("{} renewed turn {turn_id} at {asked_at}, and turn {later} was told at {at}", told.name));
         }
     }
     broken
@@ -258,4 +281,125 @@ fn broken_promises(evidence: &Evidence) -> Vec<String> {
         }
     }
     broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Delivery, Told};
+    use crate::journal::Entry;
+
+    fn row(event_seq: i64, event_type: &str, from: &str, turn_id: i64) -> Row {
+        let (event_type, from) = (event_type.to_owned(), from.to_owned());
+        Row {
+            event_seq,
+            event_id: format!("e{event_seq}"),
+            event_type,
+            turn_id,
+            from,
+            to: None,
+            reason: None,
+            body: None,
+        }
+    }
+
+    fn message(event_seq: i64, from: &str, body: &str) -> Row {
+        Row { body: Some(body.into()), ..row(event_seq, "message_sent", from, 0) }
+    }
+
+    fn sent(event_seq: i64, body: &str) -> Fact {
+        Fact::Sent { event_seq, event_id: format!("e{event_seq}"), body: body.into() }
+    }
+
+    fn turn(turn_id: i64, lease: &str) -> Fact {
+        Fact::Turn { turn_id, lease_id: lease.into(), by_takeover: false }
+    }
+
+    fn told(name: &str, agent: &str, facts: Vec<Fact>) -> Told {
+        let entries = facts.into_iter().zip(1..).map(|(fact, at)| Entry { at, fact }).collect();
+        Told { name: name.into(), agent_id: agent.into(), entries }
+    }
+
+    fn output(name: &str, agent: &str, kind: &str, event_seqs: &[i64]) -> Output {
+        Output { name: name.into(), agent_id: agent.into(), kind: kind.into(), event_seqs: event_seqs.to_vec() }
+    }
+
+    /// A small world in which everything is well: `a` sends and has a turn, `b` reads and has the next one.
+    fn well() -> Evidence {
+        let delivered = |event_seq| Delivery { event_seq, recipient: "b".into(), state: "delivered".into() };
+        let gave = Fact::Gave { turn_id: 1, event_seq: 4 };
+        let a = vec![sent(1, "a.1 #1"), sent(2, "a.1 #2"), turn(1, "l1"), gave, Fact::Noted { note_id: "n".into() }];
+        let b = vec![Fact::Shown { event_seq: 1 }, Fact::Confirmed { event_seqs: vec![1] }, turn(2, "l2")];
+        Evidence {
+            rows: vec![
+                message(1, "a", "a.1 #1"),
+                message(2, "a", "a.1 #2"),
+                row(3, "claim", "a", 1),
+                row(4, "release", "a", 1),
+                row(5, "claim", "b", 2),
+            ],
+            stick: Stick { turn_id: 2, owner: Some("b".into()), reserved_for: None },
+            deliveries: vec![delivered(1), delivered(2)],
+            notes: ["n".to_owned()].into(),
+            told: vec![told("a-0.1", "a", a), told("b-0.1", "b", b)],
+            outputs: vec![output("b-0.rest.1", "b", "recv", &[2]), output("b-0.1.1", "b", "events", &[3, 4, 5])],
+            integrity: "ok".into(),
+            panics: Vec::new(),
+        }
+    }
+
+    fn broken(evidence: &Evidence) -> Vec<&'static str> {
+        ALL.iter().filter(|(_, check)| !check(evidence).is_empty()).map(|(what, _)| *what).collect()
+    }
+
+    #[test]
+    fn nothing_is_found_where_nothing_is_wrong() {
+        assert_eq!(broken(&well()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn each_check_finds_what_it_is_for() {
+        type Damage = fn(&mut Evidence);
+        let cases: &[(&str, Damage)] = &[
+            ("the database is sound", |e| e.integrity = "row 7 missing from index".into()),
+            ("the daemon never panics", |e| e.panics.push("thread 'writer' panicked".into())),
+            ("at most one member holds the stick", |e| e.rows[4].turn_id = 1),
+            ("at most one member holds the stick", |e| e.rows[3].event_type = "note_added".into()),
+            ("at most one member holds the stick", |e| e.stick.owner = Some("a".into())),
+            ("a turn is what its holder was told", |e| e.told[0].entries[2].fact = turn(2, "l1")),
+            ("a turn is what its holder was told", |e| e.told[1].entries[2].fact = turn(2, "l1")),
+            ("a turn that is over is not renewed", |e| {
+                let fact = Fact::Renewed { turn_id: 1, asked_at: 9 };
+                e.told[0].entries.push(Entry { at: 10, fact });
+            }),
+            ("nothing acknowledged is lost", |e| e.rows[0].event_id = "another".into()),
+            ("nothing acknowledged is lost", |e| e.notes.clear()),
+            ("nothing acknowledged is lost", |e| e.rows[3].from = "b".into()),
+            ("every message is shown to each recipient", |e| e.deliveries[0].state = "pending".into()),
+            ("every message is shown to each recipient", |e| e.outputs[0].event_seqs.clear()),
+            ("nothing is shown again after its confirmation", |e| e.outputs[0].event_seqs.push(1)),
+            ("nothing is shown again after its confirmation", |e| e.outputs[0].event_seqs.push(2)),
+            ("nothing is shown again after its confirmation", |e| {
+                e.told.push(told("b-0.2", "b", vec![turn(2, "l2"), turn(2, "l2"), Fact::Shown { event_seq: 1 }]));
+            }),
+            ("messages of one sender are sent once and keep their order", |e| e.rows[1].body = Some("a.1 #1".into())),
+            ("messages of one sender are sent once and keep their order", |e| e.told[0].entries.swap(0, 1)),
+            ("a stream of events has no gap", |e| e.outputs[1].event_seqs = vec![3, 5]),
+            ("no living process is declared dead", |e| {
+                let death = row(2, "member_left", "a", 0);
+                e.rows.push(Row { reason: Some("process_exited".into()), ..death });
+                e.told[0].entries.push(Entry { at: 9, fact: sent(3, "") });
+            }),
+            ("nothing happens to an actor that must not", |e| {
+                e.told[1].entries.push(Entry { at: 9, fact: Fact::Broken { what: "it hangs".into() } });
+            }),
+        ];
+        for (what, damage) in cases {
+            let mut evidence = well();
+            damage(&mut evidence);
+            assert!(broken(&evidence).contains(what), "{what} is not found: {:?}", broken(&evidence));
+        }
+        let checked: BTreeSet<&str> = cases.iter().map(|(what, _)| *what).collect();
+        assert_eq!(checked, ALL.iter().map(|(what, _)| *what).collect(), "a check without a case");
+    }
 }

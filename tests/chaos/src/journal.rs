@@ -33,6 +33,11 @@ pub(crate) enum Fact {
         lease_id: String,
         by_takeover: bool,
     },
+    /// The daemon has accepted a heartbeat that was sent at this time.
+    Renewed {
+        turn_id: i64,
+        asked_at: u64,
+    },
     /// The daemon has accepted a release or a pass.
     Gave {
         turn_id: i64,

@@ -131,3 +131,29 @@ pub(crate) fn rounds(seed: u64, seconds: u64) -> Vec<Round> {
     }
     rounds
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_plan_and_the_daemon_is_left_alone_in_the_end() {
+        let plan = |seed| rounds(seed, 120).into_iter().map(|round| round.faults).collect::<Vec<_>>();
+        assert_eq!(plan(7), plan(7));
+        assert_ne!(plan(7), plan(8));
+        let kills = |faults: &Vec<(u64, Fault)>| {
+            faults.iter().filter(|(_, f)| matches!(f, Fault::KillDaemon | Fault::KillDaemonTwice)).count()
+        };
+        let kills: Vec<usize> = plan(7).iter().map(kills).collect();
+        assert_eq!(kills[6..], [0, 0]);
+        assert!(kills[..6].iter().all(|count| *count > 0), "{kills:?}");
+    }
+
+    #[test]
+    fn every_fault_is_drawn() {
+        let all = rounds(7, 600);
+        let names: std::collections::BTreeSet<_> =
+            all.iter().flat_map(|round| &round.faults).map(|(_, fault)| fault.name()).collect();
+        assert_eq!(names.len(), 12, "{names:?}");
+    }
+}

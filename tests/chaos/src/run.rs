@@ -54,7 +54,7 @@ impl<'a> Run<'a> {
     pub(crate) fn round(&mut self, round: &Round) -> Fallible<()> {
         let began = Instant::now();
         let mut faults = round.faults.iter().peekable();
-        while began.elapsed() < Duration::from_millis(round.lasts) {
+        while began.elapsed() < Duration::from_millis(round.lasts) || faults.peek().is_some() {
             while let Some((at, fault)) = faults.peek() {
                 if began.elapsed() < Duration::from_millis(*at) {
                     break;

@@ -166,6 +166,8 @@ impl Stage {
             "turn_mismatch",
             "takeover_not_available",
             "takeover_ineligible",
+            // The daemon has not yet noticed the end of the connection on which the message was taken.
+            "message_held",
             // The stick cannot be passed to a member whose process was killed and is not back yet.
             "unknown_target",
             "duplicate_listener",

@@ -15,14 +15,15 @@ use tt_proto::{AgentId, Error, LeaseId, RoomId};
 
 use super::Actor;
 use crate::Fallible;
-use crate::journal::Fact;
+use crate::journal::{self, Fact};
 use crate::stage::Stage;
 
 /// How often a call that got no answer is repeated under its key.
 const MAX_REPEATS: usize = 6;
 
 /// The errors after which a call is repeated: it may work by now, or its outcome is unknown.
-const REPEATED: &[&str] = &["daemon_unreachable", "storage_unavailable", "outcome_unknown", "overloaded"];
+const REPEATED: &[&str] =
+    &["daemon_unreachable", "storage_unavailable", "outcome_unknown", "overloaded", "message_held"];
 
 /// How long a call may take beyond its own wait.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
@@ -214,8 +215,11 @@ impl Connected {
         stage.write(Fact::Turn { turn_id: turn.id, lease_id: turn.lease.to_string(), by_takeover })?;
         for _ in 0..stage.dice.between(0, 3) {
             tokio::time::sleep(Duration::from_millis(stage.dice.between(1, 100))).await;
-            let (room_id, lease_id) = (self.room.clone(), turn.lease.clone());
-            self.call(stage, Heartbeat { room_id, lease_id, expected_turn_id: turn.id }).await?;
+            let (room_id, lease_id, asked_at) = (self.room.clone(), turn.lease.clone(), journal::now());
+            let renew = Heartbeat { room_id, lease_id, expected_turn_id: turn.id };
+            if self.call(stage, renew).await?.is_some() {
+                stage.write(Fact::Renewed { turn_id: turn.id, asked_at })?;
+            }
         }
         if stage.dice.one_in(12) {
             return Ok(());
