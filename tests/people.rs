@@ -117,7 +117,6 @@ fn every_terminal_of_a_person_shows_every_message() {
                 room_id: a.room.clone(),
                 surface: "follow".into(),
                 event_seqs: vec![sent.event_seq],
-                ..Default::default()
             };
             terminal.rpc().call(confirm).await.unwrap();
         }
