@@ -85,7 +85,7 @@ def claude_script():
     seen["claude_next"] = len(claude_model.requests)
     yield ("call", tool("heartbeat"), {"room_id": room, "lease_id": turn["lease_id"], "expected_turn_id": turn["turn_id"]})
     yield ("call", tool("get_room_state"), {"room_id": room})
-    until("Codex waits", lambda: any(m["agent_id"] == seen["codex_mcp"] and m["waiting"] for m in tt("state")["members"]))
+    until("Codex waits", lambda: any(m["agent_id"] == seen["codex_mcp"] and m.get("waiting") for m in tt("state")["members"]))
     released = yield ("call", tool("release_stick"), {
         "room_id": room, "lease_id": turn["lease_id"], "expected_turn_id": turn["turn_id"], "handoff": HANDOFF})
     assert answer(released)["status"] == "released", released
@@ -211,11 +211,11 @@ try:
             same = ids == {seen[f"{name}_mcp"]} == {seen[f"{name}_shell"]}
             passed &= check(f"{name} is one member through MCP, its shell tool and a hook", same, (seen, ids))
         state = tt("state", "--all")
-        members = sorted((m["agent_id"], m["display_name"], m["harness"]) for m in state["members"])
+        members = sorted((m["agent_id"], m["display_name"], m.get("harness", m["agent_id"].split(":")[0])) for m in state["members"])
         expected = sorted((seen[f"{name}_mcp"], name, name) for name in ("claude", "codex"))
         passed &= check("there are two members with the right names", members == expected, members)
         events = tt("events", "--target", "any")["events"]
-        log = [(e["event_type"], e["turn_id"], e["from_agent_id"], e["to_agent_id"], e["handoff"], (e["payload"] or {}).get("body"))
+        log = [(e["event_type"], e["turn_id"], e.get("from_agent_id"), e.get("to_agent_id"), e.get("handoff"), e.get("payload", {}).get("body"))
                for e in events if e["event_type"] in ("claim", "release", "takeover", "message_sent", "pass", "kick")]
         a, b = seen["claude_mcp"], seen["codex_mcp"]
         # Codex may release before Claude waits again, or after; then it is reserved for Claude.
