@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tt_proto::requests::{Method, Request, Stream};
 use tt_proto::{Error, ErrorCode};
 
-use super::{Connection, Shared};
+use super::{Call, Connection, Shared};
 
 pub(super) type Module = RpcModule<Shared>;
 
@@ -24,7 +24,10 @@ where
     let callback = move |params: Params<'static>, shared: Arc<Shared>, extensions: Extensions| {
         let connection = extensions.get::<Arc<Connection>>().cloned();
         // Read before the future is made, so that the future is no larger than the handler's own.
-        let answer = parse::<M>(&params).map(|request| handler(shared, extensions, request));
+        let answer = match parse::<M>(&params) {
+            Ok(request) => Ok(handler(shared, extensions, request)),
+            Err(refusal) => Err(refused(&extensions, refusal)),
+        };
         async move {
             let answer = answer?.await?;
             let json = to_raw_value(&answer).map_err(|e| unwritable(&e))?;
@@ -50,7 +53,7 @@ where
             match parse::<S>(&params) {
                 Ok(request) => handler(shared, extensions, request, pending).await,
                 Err(refusal) => {
-                    pending.reject(refusal).await;
+                    pending.reject(refused(&extensions, refusal)).await;
                     Ok(())
                 }
             }
@@ -58,6 +61,12 @@ where
     };
     let registered = module.register_subscription(S::SUBSCRIBE, S::NOTIFICATION, S::UNSUBSCRIBE, callback);
     registered.map(|_| ()).map_err(|e| clash(&e))
+}
+
+/// The refusal of a request that could not be read. It is over like any other call, so that the next large one can be read.
+fn refused(extensions: &Extensions, refusal: ErrorObjectOwned) -> ErrorObjectOwned {
+    drop(Call::of(extensions));
+    refusal
 }
 
 fn unwritable(e: &serde_json::Error) -> Error {
