@@ -62,8 +62,11 @@ async fn index_events(engine: &Engine) {
     loop {
         let has_more = engine.read(|reader| reader.has_unindexed_events()).await;
         if has_more.inspect_err(|e| tracing::error!("the full-text index: {e}")).unwrap_or(false) {
-            log_failure("the full-text index", maintain(engine, Maintenance::IndexEvents { limit: INDEX_STEP }).await);
-            tokio::time::sleep(INDEX_PAUSE).await;
+            let indexed = maintain(engine, Maintenance::IndexEvents { limit: INDEX_STEP }).await;
+            // A disk that is full or fails is not asked again at once.
+            let pause = if indexed.is_ok() { INDEX_PAUSE } else { INDEX_LATEST };
+            log_failure("the full-text index", indexed);
+            tokio::time::sleep(pause).await;
             continue;
         }
         engine.appended().await;
