@@ -35,7 +35,8 @@ pub(crate) async fn idle(effort: Effort) -> Fallible<Vec<Row>> {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // Threads that only helped to get here may go; what stays is what a user has.
-    let settle = Duration::from_secs(if effort.quick { 2 } else { 12 });
+    // Longer than the pause after which new events are added to the full-text index, once.
+    let settle = Duration::from_secs(if effort.quick { 5 } else { 12 });
     tokio::time::sleep(settle).await;
     let pid = scratch.daemon_pid()?;
     let (switches, ticks) = (context_switches(pid)?, cpu_ticks(pid)?);

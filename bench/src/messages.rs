@@ -79,6 +79,7 @@ pub(crate) async fn send_and_subscriber(effort: Effort) -> Fallible<Vec<Row>> {
     let send = send.reached(Target::MostTimes(2.3));
     let subscriber =
         Row::times("subscriber", "send to subscriber in another process", &arrived, Target::MostTimes(2.0));
+    let subscriber = subscriber.reached(Target::MostTimes(2.3));
     Ok(vec![
         send.against("commit p50", commit.p50()),
         subscriber.against("commit + echo p50", commit.p50() + echoes.p50()),
