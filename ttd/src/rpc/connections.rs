@@ -24,7 +24,7 @@ use super::debt::{AnswerRoom, Debt, Frames, LargeRequests, SMALL_REQUEST_BYTES, 
 use crate::lifecycle::idle::{Activity, Busy};
 use crate::listeners::Listeners;
 
-/// The most open connections. One more closes another or is refused; see [`Standing`].
+/// The most open connections. One more closes another or is refused; see `Standing`.
 pub const MAX_CONNECTIONS: usize = 512;
 
 /// A process with more connections than this loses one of its own first, also one that is in use.
