@@ -98,7 +98,7 @@ fn a_repeated_join_tells_what_the_first_one_did_and_keeps_little() {
             assert_eq!(again.cursor_event_seq, first.cursor_event_seq, "and not that of {}", note.note_id);
             assert_eq!((&again.room_id, &again.agent_id), (&first.room_id, &first.agent_id));
             assert_eq!(again.members.len(), first.members.len());
-            // The same key for another method, or with other parameters.
+            // A key that was used for another method, or with other parameters.
             let other = |room_id| LeaveRoom { room_id, idempotency_key: Some("first".into()) };
             assert_eq!(member.try_call(other).await.unwrap_err().code, ErrorCode::InvalidInput);
             let named = |_| JoinPath { display_name: Some("me".into()), ..join("first")("".into()) };

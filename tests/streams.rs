@@ -569,7 +569,7 @@ fn following_the_log_survives_a_restart_and_ends_with_its_cursor() {
     assert!(lines.silent());
 }
 
-/// Whoever kills a daemon may kill the next one as well, before it is ready.
+/// A daemon can be killed, and the next one as well, before it is ready.
 #[test]
 fn a_follower_survives_daemons_that_are_killed_while_they_start() {
     let home = home!();

@@ -52,7 +52,7 @@ pub fn escape_text(text: &str) -> String {
     escape_except(text, |_| false)
 }
 
-/// Text of any number of lines, in which all unsafe characters but line breaks and tabs are written as escapes.
+/// Text of any number of lines, in which all unsafe characters but line breaks are written as escapes.
 pub fn escape_lines(text: &str) -> String {
     escape_except(text, |c| c == '\n')
 }

@@ -16,7 +16,7 @@ use crate::text::names;
 /// How long the daemon may take. A shell waits for it at every press of the key.
 const COMPLETION_DEADLINE: Duration = Duration::from_millis(300);
 
-/// What stands at one place of a command line.
+/// One position of a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Members,
