@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
 use tt_proto::ErrorCode;
-use tt_tests::{Lines, Running, home, process, run};
+use tt_tests::{Lines, Member, Running, block_on, home, process, run};
 
 #[test]
 fn exit_codes_tell_usage_refusal_and_no_daemon_apart() {
@@ -220,6 +220,28 @@ fn the_doctor_finds_what_is_wrong_and_names_the_remedy() {
     assert!(directory["remedy"].as_str().unwrap().contains("chmod 700"), "{directory}");
 }
 
+/// More rooms than one answer has room for, because their paths are long.
+#[test]
+fn the_doctor_counts_all_rooms() {
+    let home = home!();
+    let deep: PathBuf = (0..15).map(|_| "d".repeat(200)).collect();
+    let rooms: Vec<PathBuf> = (0..90).map(|n| home.path().join(&deep).join(format!("room-{n}"))).collect();
+    block_on(async {
+        for room in &rooms {
+            std::fs::create_dir_all(room).unwrap();
+            Member::join_at(home.settings_of("a"), room.to_str().unwrap()).await;
+        }
+        let dormant = home.path().join("zzz-dormant");
+        std::fs::create_dir(&dormant).unwrap();
+        home.come_and_go(1, dormant).await;
+    });
+    let report = home.run(&["doctor", "--json"]).json();
+    let finding = |name: &str| report["checks"].as_array().unwrap().iter().find(|c| c["name"] == name).cloned();
+    let rooms = finding("rooms").unwrap()["finding"].as_str().unwrap().to_owned();
+    assert!(rooms.starts_with("90 with members, 1 dormant"), "{rooms}");
+    assert!(finding("dormant").unwrap()["finding"].as_str().unwrap().contains("zzz-dormant"), "{report}");
+}
+
 #[test]
 fn an_empty_inbox_is_said_to_a_person_and_not_to_an_agent() {
     let home = home!();
@@ -385,7 +407,7 @@ fn the_doctor_sees_which_harness_was_told_and_which_was_told_otherwise() {
     assert!(check("harnesses").is_some_and(|(_, text)| text.contains(&format!("none of {} is", names.join(", ")))));
     std::fs::create_dir(home.path().join(".claude")).unwrap();
     let (status, text) = check("claude").unwrap();
-    assert!(status == "warning" && text.contains("lacks the MCP server and the skill"), "{text}");
+    assert!(status == "warning" && text.contains("lacks the MCP server, the hooks and the skill"), "{text}");
     assert!(text.contains("tt install claude"), "{text}");
     home.run(&["install", "claude"]).ok();
     assert_eq!(check("claude").unwrap().0, "ok");
@@ -404,6 +426,57 @@ fn the_doctor_sees_which_harness_was_told_and_which_was_told_otherwise() {
     assert_eq!(report.code, Some(1), "{report:?}");
     let (status, text) = check("claude").unwrap();
     assert!(status == "failed" && text.contains("fix the file"), "{text}");
+}
+
+#[test]
+fn the_doctor_names_a_harness_version_it_does_not_know() {
+    let home = home!();
+    let tested = tt_harness::by_name("gemini").unwrap().tested_version;
+    let says = |version: &str| {
+        home.script("bin/gemini", &format!("#!/bin/sh\necho {version}\n"));
+        let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
+        let report = run::finish(home.tt(&["doctor", "--json"]).env("PATH", path)).json();
+        let check = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "gemini").cloned();
+        check.unwrap()["finding"].as_str().unwrap().to_owned()
+    };
+    assert!(!says(tested).contains("version"), "{}", says(tested));
+    let other = says("99.1.2");
+    assert!(other.contains("Gemini CLI 99.1.2 is not the version that was tested"), "{other}");
+}
+
+/// Missing, of another version, removed by hand in part, slow. Untrusted ones are in `install_hooks.rs`.
+#[test]
+fn the_doctor_sees_what_is_wrong_with_hooks() {
+    let home = home!();
+    std::fs::create_dir(home.path().join(".gemini")).unwrap();
+    let check = |name: &str, slow: &str| {
+        let report = home.run(&["--no-autostart", "doctor", "--slow-hook", slow, "--json"]).json();
+        let found = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).cloned().unwrap();
+        (found["status"].as_str().unwrap().to_owned(), found.to_string())
+    };
+    home.run(&["install", "gemini", "--no-hooks"]).ok();
+    let (status, text) = check("gemini", "10m");
+    assert!(status == "warning" && text.contains("lacks the hooks\"") && text.contains("tt install gemini"), "{text}");
+    home.run(&["install", "gemini"]).ok();
+    assert_eq!(check("gemini", "10m").0, "ok");
+    let file = home.path().join(".gemini/settings.json");
+    let installed = std::fs::read_to_string(&file).unwrap();
+    let stale = [
+        installed.replace(&format!("'{}' hook", home.tt_path().display()), "'/elsewhere/tt' hook"),
+        installed.replace(" tool_started", " an_event_of_before"),
+        installed.replace("\"AfterTool\"", "\"AfterToolOfBefore\""),
+    ];
+    for text in stale {
+        assert_ne!(text, installed);
+        std::fs::write(&file, text).unwrap();
+        let (status, text) = check("gemini", "10m");
+        assert!(status == "warning" && text.contains("has the hooks of another version"), "{text}");
+    }
+    home.run(&["install", "gemini"]).ok();
+    assert_eq!(check("gemini", "10m").0, "ok", "installing again makes it right");
+    assert_eq!(check("hooks", "10m").0, "ok");
+    let (status, text) = check("hooks", "0ms");
+    assert!(status == "warning" && text.contains("an agent waits for two with every tool call"), "{text}");
 }
 
 #[test]

@@ -145,7 +145,10 @@ fn every_policy_key_is_documented_with_its_default() {
     for key in PolicyOverrides::KEYS {
         let at =
             cells.iter().position(|cell| cell == key).unwrap_or_else(|| panic!("{key} is not in docs/protocol.md"));
-        let documented = parse_duration(&cells[at + 1].replace(" min", "m").replace(" days", "d").replace(' ', ""));
+        let documented = match cells[at + 1] {
+            "none" => Some(std::time::Duration::ZERO),
+            documented => parse_duration(&documented.replace(" min", "m").replace(" days", "d").replace(' ', "")),
+        };
         let millis = defaults[format!("{key}_ms")].as_u64().unwrap();
         assert_eq!(documented.unwrap().as_millis(), u128::from(millis), "{key}");
     }
@@ -165,5 +168,20 @@ fn every_harness_is_documented() {
         let row = |line: &str| line.starts_with(&format!("| {} |", harness.title));
         assert!(MCP.lines().any(row), "{} is not in the table of docs/mcp.md", harness.title);
         assert!(README.contains(harness.title), "{} is not in README.md", harness.title);
+        let tt_harness::Hooks::File(file) = &harness.hooks else { continue };
+        for event in file.events {
+            let row = |line: &&str| line.starts_with(&format!("| `{}` |", event.meaning));
+            let row =
+                MCP.lines().find(row).unwrap_or_else(|| panic!("{} is in no table of docs/mcp.md", event.meaning));
+            assert!(row.contains(&format!("`{}`", event.name)), "{} of {}", event.name, harness.title);
+        }
+    }
+}
+
+#[test]
+fn the_version_of_a_harness_is_the_one_that_is_tested() {
+    let packages: serde_json::Value = serde_json::from_str(include_str!("harness/package.json")).unwrap();
+    for harness in tt_harness::ALL {
+        assert_eq!(packages["dependencies"][harness.package], harness.tested_version, "{}", harness.title);
     }
 }

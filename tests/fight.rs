@@ -129,7 +129,9 @@ fn judge(reports: &[Report], database: &Connection) -> String {
         .prepare("SELECT event_seq, turn_id, event_type, from_agent_id, to_agent_id, handoff_json FROM room_events ORDER BY 1")
         .unwrap()
         .query_map([], |r| {
-            Ok(Row { seq: r.get(0)?, turn: r.get(1)?, kind: r.get(2)?, from: r.get(3)?, to: r.get(4)?, handoff: r.get(5)? })
+            // Nobody sends a notice.
+            let from = r.get::<_, Option<String>>(3)?.unwrap_or_default();
+            Ok(Row { seq: r.get(0)?, turn: r.get(1)?, kind: r.get(2)?, from, to: r.get(4)?, handoff: r.get(5)? })
         })
         .unwrap()
         .map(Result::unwrap)
@@ -165,6 +167,8 @@ fn judge(reports: &[Report], database: &Connection) -> String {
                 reserved_for = row.to.as_deref().filter(|_| row.kind == "pass");
             }
             "reservation_expired" => assert_eq!(reserved_for, row.to.as_deref(), "{row:?}"),
+            // The one who lost the stick is told.
+            "message_sent" => assert!(row.from.is_empty(), "{row:?}"),
             _ => assert!(matches!(row.kind.as_str(), "member_joined" | "member_left"), "{row:?}"),
         }
     }

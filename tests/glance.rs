@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use serde_json::Value;
-use tt_tests::{Finished, Home, home, run};
+use tt_tests::{Finished, Home, Lines, Running, block_on, home, run};
 
 fn tt(home: &Home, agent: &str, args: &[&str]) -> Value {
     run::finish(&mut home.tt_as(agent, args)).ok().json()
@@ -36,16 +36,27 @@ fn the_log_shows_the_newest_and_finds_the_rest_by_page_time_and_words() {
     let before = tt(&home, "a", &["events", "--before", &first, "--limit", "3"]);
     assert_eq!((bodies(&before).len(), &before["earlier"]), (3, &8.into()));
     let id = page["events"][0]["event_id"].as_str().unwrap();
-    assert_eq!(tt(&home, "a", &["events", "--before", id, "--limit", "3"]), before, "by its id");
+    let whole = tt(&home, "a", &["events", "--limit", "100"]);
+    let ids: Vec<&str> =
+        whole["events"].as_array().unwrap().iter().map(|event| event["event_id"].as_str().unwrap()).collect();
+    let is_unique = |length: &usize| ids.iter().filter(|other| other.starts_with(&id[..*length])).count() == 1;
+    let unique = (1..=id.len()).find(is_unique).unwrap();
+    for enough in [id, &id[..unique]] {
+        assert_eq!(tt(&home, "a", &["events", "--before", enough, "--limit", "3"]), before, "by its id");
+    }
+    let too_short = any(&home, "a", &["events", "--before", &id[..unique - 1]]).refused(3);
+    assert_eq!(too_short["error"], "unknown_target", "{too_short}");
     assert_eq!(bodies(&tt(&home, "a", &["events", "--grep", "CART7"])), ["message 7 about the cart7"]);
+    assert_eq!(bodies(&tt(&home, "a", &["events", "--grep", "normal"])).len(), 0, "nobody wrote that");
     assert_eq!(bodies(&tt(&home, "a", &["events", "--since", "1h", "--limit", "2"])).len(), 2);
     assert_eq!(bodies(&tt(&home, "a", &["events", "--since", "2999-01-01T00:00:00Z"])).len(), 0);
     assert_eq!(any(&home, "a", &["events", "--after", "99999"]).refused(3)["error"], "invalid_cursor");
 }
 
 #[test]
-fn json_for_agents_is_small() {
+fn json_for_agents_is_small_however_many_have_left() {
     let home = home!();
+    block_on(home.come_and_go(20, home.workspace()));
     for agent in ["claude:1a2b3c4d", "codex:5c11d1e8", "gemini:77aa01fe", "opencode:9b8c7d6e", "human:alice"] {
         tt(&home, agent, &["join"]);
     }
@@ -59,6 +70,23 @@ fn json_for_agents_is_small() {
     assert_eq!(state.json()["room"]["room_id"], "here");
     assert!(state.stdout.len() < 1024, "{} bytes: {}", state.stdout.len(), state.stdout);
     assert_eq!(state.json()["members"][0]["activity"], "working");
+}
+
+#[test]
+fn a_join_says_how_much_waits_and_how_much_of_it_interrupts() {
+    let home = home!();
+    let joined = tt(&home, "a", &["join"]);
+    assert_eq!((joined.get("unread"), joined.get("interrupts")), (None, None));
+    tt(&home, "b", &["join"]);
+    tt(&home, "b", &["send", "a", "hello"]);
+    tt(&home, "b", &["send", "a", "stop", "--interrupt"]);
+    tt(&home, "a", &["leave"]);
+    let back = tt(&home, "a", &["join"]);
+    assert_eq!((&back["unread"], &back["interrupts"]), (&2.into(), &1.into()), "{back}");
+    // A room that is made now has nothing, whatever waits in the one around it.
+    std::fs::create_dir(home.workspace().join("inner")).unwrap();
+    let inner = tt(&home, "a", &["join", "inner", "--force-new"]);
+    assert_eq!((&inner["joined_existing_room"], inner.get("unread")), (&false.into(), None), "{inner}");
 }
 
 #[test]
@@ -112,4 +140,64 @@ fn completions_know_members_rooms_notes_and_event_types() {
     for (shell, hook) in [("bash", "_tt_or_ask"), ("zsh", "_tt_ask"), ("fish", "tt complete")] {
         assert!(home.run(&["completions", shell]).ok().stdout.contains(hook), "{shell}");
     }
+}
+
+#[test]
+fn every_answer_about_a_room_tells_an_agent_what_waits_there_and_how_much_of_it_interrupts() {
+    let home = home!();
+    tt(&home, "a", &["join"]);
+    tt(&home, "b", &["join"]);
+    tt(&home, "b", &["send", "a", "hello"]);
+    tt(&home, "b", &["send", "a", "stop", "--interrupt"]);
+    let note = tt(&home, "b", &["notes", "add", "flaky test"])["note_id"].as_str().unwrap().to_owned();
+    let calls: &[&[&str]] = &[
+        &["join"],
+        &["state"],
+        &["status"],
+        &["events"],
+        &["try"],
+        &["heartbeat"],
+        &["send", "b", "hello"],
+        &["notes", "add", "another"],
+        &["notes", "list"],
+        &["notes", "resolve", &note],
+        &["release", "-m", "done", "-n", "go on"],
+        &["wait", "--timeout", "1ms", "--no-events"],
+    ];
+    for args in calls {
+        // A wait whose time runs out says so with its exit status.
+        let answer = any(&home, "a", args).json();
+        assert_eq!((&answer["unread"], &answer["interrupts"]), (&2.into(), &1.into()), "{args:?}: {answer}");
+    }
+    // They are still there, and with the last of them gone nothing is said.
+    assert_eq!(any(&home, "a", &["recv"]).ok().stdout.lines().count(), 2);
+    for args in calls.iter().filter(|args| matches!(args[0], "join" | "state" | "status" | "events")) {
+        let answer = tt(&home, "a", args);
+        assert_eq!((answer.get("unread"), answer.get("interrupts")), (None, None), "{args:?}: {answer}");
+    }
+}
+
+#[test]
+fn the_log_is_followed_whole_or_narrowed_to_what_concerns_the_caller() {
+    let home = home!();
+    for agent in ["a", "b", "c"] {
+        tt(&home, agent, &["join"]);
+    }
+    let after = tt(&home, "a", &["state"])["cursor_event_seq"].to_string();
+    tt(&home, "b", &["send", "c", "not for a"]);
+    tt(&home, "b", &["send", "a", "for a"]);
+    let followed = |target: &[&str]| -> Vec<String> {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let args = [&["events", "--follow", "--event", "message_sent", "--after", &after], target].concat();
+        let follower = Running::writing_to(&mut home.tt_as("a", &args), writer);
+        let lines = Lines::of(reader);
+        let mut bodies = Vec::new();
+        while bodies.last().is_none_or(|body| body != "for a") {
+            bodies.push(lines.json()["payload"]["body"].as_str().unwrap().to_owned());
+        }
+        drop(follower);
+        bodies
+    };
+    assert_eq!(followed(&[]), ["not for a", "for a"]);
+    assert_eq!(followed(&["--target", "self"]), ["for a"]);
 }

@@ -351,3 +351,68 @@ fn a_thousand_members_that_only_listen_do_not_keep_newcomers_out() {
         tt.finish().ok();
     }
 }
+
+/// A call that stays under way, over HTTP.
+fn long_call(socket: &Path, room: &str) -> Option<Wire> {
+    let hello = json!({ "protocol": 1, "version": "0", "signals": { "env": { "TT_HARNESS_AGENT_ID": "crowd" } } });
+    let call = |id, method: &str, params| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    let body = json!([
+        call(1, "hello", json!({ "hello": hello })),
+        call(2, "wait_for_events", json!({ "room_id": room, "max_wait_ms": 60_000 })),
+    ]);
+    let body = body.to_string();
+    let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let mut wire = Wire::try_connect(socket).ok()?;
+    // What the daemon does not want to hear, it cuts off.
+    wire.send(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+    Some(wire)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_burst_of_connections_takes_no_descriptor_that_is_needed_elsewhere() {
+    let home = home!();
+    let mut limited = home.command("sh");
+    limited.args(["-c", "ulimit -n 128; exec \"$0\""]).arg(home.ttd_path());
+    let daemon = Running::start(&mut limited);
+    home.wait_for(&daemon);
+    raise_limit();
+    let tt = |agent: &str, args: &[&str]| run::finish(&mut home.tt_as(agent, args)).ok();
+    let room = tt("reader", &["--json", "join"]).json()["room_id"].as_str().unwrap().to_owned();
+    let (lines, writer) = std::io::pipe().unwrap();
+    let follower = Running::writing_to(&mut home.tt_as("reader", &["msg", "recv", "--follow"]), writer);
+    let lines = tt_tests::Lines::of(lines);
+    tt("first", &["msg", "send", "reader", "before"]);
+    assert_eq!(lines.json()["payload"]["body"], "before");
+    let before = process::descriptors(daemon.pid()).len();
+    for round in 0..3 {
+        let crowd: Vec<_> = (0..4)
+            .map(|_| {
+                let (socket, room) = (home.paths().socket, room.clone());
+                std::thread::spawn(move || (0..200).filter_map(|_| long_call(&socket, &room)).collect::<Vec<Wire>>())
+            })
+            .collect();
+        // New members come in the middle of it, and the room is read.
+        for n in 0..3 {
+            tt(&format!("new:{round}{n}"), &["--no-autostart", "join"]);
+            let state = tt("reader", &["--no-autostart", "state", "--json"]).json();
+            let members = state["members"].as_array().unwrap();
+            let is_gone = |member: &serde_json::Value| !member["status"].is_null() || member["liveness"] == "gone";
+            assert!(!members.iter().any(is_gone), "{state}");
+        }
+        let crowd: Vec<Vec<Wire>> = crowd.into_iter().map(|some| some.join().unwrap()).collect();
+        let connections = home.status()["connections"].as_u64().unwrap();
+        assert!(connections <= 32, "{connections}");
+        tt("first", &["msg", "send", "reader", "in the middle"]);
+        assert_eq!(lines.json()["payload"]["body"], "in the middle", "a follower is worth more than a crowd");
+        drop(crowd);
+    }
+    let log = home.log();
+    assert!(!log.contains("os error 24") && !log.contains("accept:"), "{log}");
+    let give_up = std::time::Instant::now() + LIMIT;
+    while process::descriptors(daemon.pid()).len() > before + 8 {
+        assert!(std::time::Instant::now() < give_up, "{:?}", process::descriptors(daemon.pid()));
+        tt("first", &["--no-autostart", "state"]);
+    }
+    drop(follower);
+}

@@ -17,14 +17,14 @@ const FILES: &[(&str, &str)] = &[
     (".config/opencode/opencode.json", "{\"$schema\":\"https://opencode.ai/config.json\"}"),
 ];
 
-fn write(home: &Home, name: &str, text: &str) {
+pub(super) fn write(home: &Home, name: &str, text: &str) {
     let path = home.path().join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
 /// Every file of the home, with its content.
-fn everything(dir: &Path) -> BTreeMap<String, String> {
+pub(super) fn everything(dir: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
@@ -36,7 +36,7 @@ fn everything(dir: &Path) -> BTreeMap<String, String> {
     all
 }
 
-fn with_files() -> Home {
+pub(super) fn with_files() -> Home {
     let home = home!();
     FILES.iter().for_each(|(name, text)| write(&home, name, text));
     write(&home, ".claude/settings.json", "{}");
@@ -73,6 +73,37 @@ fn uninstall_restores_every_byte() {
     assert!(home.path().join(".agents/skills/talking-stick/SKILL.md").exists(), "others still read it");
     home.run(&["uninstall", "--all"]).ok();
     assert_eq!(everything(home.path()), before);
+}
+
+#[test]
+fn a_person_is_told_what_changed_and_what_to_restart() {
+    let home = with_files();
+    let text = |args: &[&str]| home.run(&[args, &["--text"]].concat()).ok().stdout;
+    let path = |name: &str| home.path().canonicalize().unwrap().join(name).display().to_string();
+    let printed = text(&["install", "--all", "--print"]);
+    for (name, was) in [(".claude/skills/talking-stick/SKILL.md", "/dev/null"), (".codex/config.toml", "")] {
+        let was = if was.is_empty() { path(name) } else { was.to_owned() };
+        let head = format!("--- {was}\n+++ {}\n@@ ", path(name));
+        assert!(printed.contains(&head), "no {head} in {printed}");
+    }
+    assert_eq!(printed.matches("+name: talking-stick").count(), 1, "the skill is shown once: {printed}");
+    assert!(
+        printed
+            .contains(&format!("{}: would be created\n    as above\n", path(".agents/skills/talking-stick/SKILL.md")))
+    );
+    assert!(!printed.contains("restart"), "nothing was changed: {printed}");
+    let installed = text(&["install", "--all"]);
+    assert!(installed.contains(&format!("{}: changed\n", path(".codex/config.toml"))), "{installed}");
+    assert!(
+        installed.contains(&format!("{}: created\n", path(".claude/skills/talking-stick/SKILL.md"))),
+        "{installed}"
+    );
+    let restart = "restart what is running, so that it uses this: Claude Code, Codex, Gemini CLI, OpenCode\n";
+    let (_, trust) = installed.split_once(restart).unwrap();
+    assert!(trust.starts_with("Codex runs the hooks only after you trust them"), "{installed}");
+    let again = text(&["install", "--all"]);
+    assert!(again.contains("up to date") && !again.contains("restart"), "{again}");
+    assert_eq!(home.run(&["uninstall", "codex", "--json"]).ok().json()["restart"], serde_json::json!(["codex"]));
 }
 
 #[test]
@@ -270,7 +301,7 @@ fn what_only_we_made_is_gone_afterwards() {
 }
 
 /// Applies a change as it was shown, the way `patch` would: each hunk of the unified diff at the lines it names.
-fn shown(from: &str, change: &Value) -> String {
+pub(super) fn shown(from: &str, change: &Value) -> String {
     let diff = change["diff"].as_str().unwrap().strip_prefix("@@ ").unwrap();
     let lines: Vec<&str> = from.split_inclusive('\n').collect();
     let (mut result, mut copied) = (String::new(), 0);
@@ -449,7 +480,10 @@ fn installs_at_the_same_time_do_not_disturb_each_other() {
         let installed = everything(home.path());
         for (name, text) in FILES {
             let path = home.path().join(name).display().to_string();
-            assert_eq!(installed[&path].matches("talking-stick").count(), 1, "{}", installed[&path]);
+            // Gemini CLI has its hooks in the same file.
+            let hooks = installed[&path].matches(" hook --harness ").count();
+            assert!(hooks == 0 || hooks == 7, "{}", installed[&path]);
+            assert_eq!(installed[&path].matches("talking-stick").count(), 1 + hooks, "{}", installed[&path]);
             assert_eq!(installed[&format!("{path}.before-talking-stick")], *text, "the copy survives");
         }
         assert!(!installed.keys().any(|path| path.ends_with(".new")), "{:?}", installed.keys());

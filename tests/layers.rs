@@ -37,14 +37,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// The Rust files below a directory, or one file, as (path from the root, text without its tests).
+/// The Rust files below a directory, or one file, as (path from the root, text without its tests). A file `tests.rs` has nothing
+/// but tests.
 fn sources(path: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut pending = vec![root().join(path)];
     while let Some(path) = pending.pop() {
         if path.is_dir() {
             pending.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap().to_owned();
             found.push((path.strip_prefix(root()).unwrap().display().to_string(), code));
@@ -125,6 +126,17 @@ fn the_rules_know_the_world_by_their_arguments_alone() {
 fn the_remote_procedure_calls_decide_nothing_and_write_nothing() {
     assert_free_of(&["ttd/src/rpc"], &["UnitOfWork", ".submit(", "Maintenance", "decide("]);
     assert!(!lines_with("ttd/src/engine.rs", &["UnitOfWork", "decide("]).is_empty(), "this test would not notice");
+}
+
+#[test]
+fn only_bounded_looks_have_the_process_table() {
+    let hits = lines_with("ttd/src", &["Arc<dyn Processes>", "Kernel::new()"]);
+    // The start of the daemon hands it on.
+    let (allowed, others): (Vec<&String>, Vec<&String>) = hits
+        .iter()
+        .partition(|hit| hit.starts_with("ttd/src/liveness/") || hit.starts_with("ttd/src/lifecycle/mod.rs:"));
+    assert!(others.is_empty(), "{others:?}");
+    assert!(!allowed.is_empty(), "this test would not notice");
 }
 
 #[test]

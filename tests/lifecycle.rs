@@ -9,15 +9,15 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tt_client::connect::{Client, HttpClient, Settings};
 use tt_proto::paths::{Environment, Paths};
-use tt_proto::requests::Whoami;
+use tt_proto::requests::{DaemonStatus, DaemonStatusAnswer, JoinPath, WaitForTurn, Whoami};
 use tt_proto::{Error, ErrorCode};
 use tt_tests::home::send;
-use tt_tests::{Gate, Home, InProcess, LIMIT, Running, block_on, home, process, run};
+use tt_tests::{Home, InProcess, LIMIT, Member, Running, block_on, home, process, run};
 
 /// Long enough for a daemon that leaves too early to be caught at it.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -532,28 +532,36 @@ fn a_signal_in_the_instant_of_being_ready_ends_it_in_order_too() {
     }
 }
 
+/// Asks the daemon about itself until it is so.
+async fn until_status(client: &mut Client, so: impl Fn(&DaemonStatusAnswer) -> bool) -> Result<(), Error> {
+    let give_up = Instant::now() + LIMIT;
+    while !so(&client.call(DaemonStatus {}).await?) {
+        assert!(Instant::now() < give_up, "it stays as it is");
+    }
+    Ok(())
+}
+
 // 14
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_under_way_is_finished_and_no_new_one_is_let_in() {
     let home = home!();
-    let gate = Gate::new();
-    let mut options = home.options();
-    options.processes = gate.clone();
-    let daemon = InProcess::start(options);
-    let idle = Client::connect(settings(&home)).await.unwrap();
-    gate.shut();
-    let settings = Settings { autostart: false, ..settings(&home) };
-    let call = tokio::spawn(Client::connect(settings.clone()));
-    let waiting = gate.clone();
-    tokio::task::spawn_blocking(move || waiting.wait_for_a_call()).await.unwrap();
+    let daemon = InProcess::start(home.options());
+    let mut idle = Client::connect(settings(&home)).await.unwrap();
+    let member = Member::join(&home, "a").await;
+    // While somebody else writes to the database, no write of the daemon ends.
+    let other = rusqlite::Connection::open(home.paths().database()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let call = tokio::spawn(async move { member.note("after all").await });
+    until_status(&mut idle, |status| status.calls == 2).await.unwrap();
     daemon.stop();
     // An idle connection is closed once the listener is.
     tokio::time::timeout(LIMIT, idle.rpc().on_disconnect()).await.unwrap();
     assert!(!home.paths().socket.exists());
+    let settings = Settings { autostart: false, ..settings(&home) };
     let error = Client::connect(settings).await.unwrap_err();
     assert!(error.message.contains("no daemon is running"), "{error}");
     assert!(!daemon.ended_within(Duration::ZERO), "it left with a call under way");
-    gate.open();
+    other.execute_batch("ROLLBACK").unwrap();
     call.await.unwrap().unwrap();
     assert!(daemon.ended_within(LIMIT));
     assert_eq!(home.daemon(), None, "the lock is free");
@@ -577,24 +585,23 @@ fn a_daemon_with_nothing_to_do_leaves_and_the_next_command_brings_it_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_stays_while_something_is_under_way() {
     let home = home!();
-    let gate = Gate::new();
-    gate.shut();
     let mut options = home.options();
-    options.processes = gate.clone();
     options.idle_exit = Some(Duration::from_millis(50));
-    // Nothing else may be under way before the call is, or it leaves at once.
-    let (daemon, call) = loop {
+    let path = home.workspace().display().to_string();
+    // It leaves whenever nothing is under way, also between two of these calls.
+    let wait = async || -> Result<tokio::task::JoinHandle<()>, Error> {
+        let settings = Settings { autostart: false, ..home.settings_of("a") };
+        let (mut client, mut asker) = (Client::connect(settings.clone()).await?, Client::connect(settings).await?);
+        let joined = client.call(JoinPath { context_path: path.clone(), ..Default::default() }).await?;
+        let wait = WaitForTurn { room_id: joined.room_id, max_wait_ms: Some(60_000), ..Default::default() };
+        let waiting = tokio::spawn(async move { drop(client.rpc().call(wait).await) });
+        until_status(&mut asker, |status| status.waiters == 1).await?;
+        Ok(waiting)
+    };
+    let (daemon, waiting) = loop {
         let daemon = InProcess::start(options.clone());
-        let mut call = tokio::spawn(Client::connect(Settings { autostart: false, ..settings(&home) }));
-        let (waiting, arrived) = (gate.clone(), tokio::sync::oneshot::channel());
-        std::thread::spawn(move || {
-            waiting.wait_for_a_call();
-            arrived.0.send(())
-        });
-        tokio::select! {
-            _ = arrived.1 => break (daemon, call),
-            // It was faster. So much for that one.
-            failed = &mut call => drop(failed),
+        if let Ok(waiting) = wait().await {
+            break (daemon, waiting);
         }
     };
     let daemon = tokio::task::spawn_blocking(move || {
@@ -602,9 +609,7 @@ async fn a_daemon_stays_while_something_is_under_way() {
         daemon
     });
     let daemon = daemon.await.unwrap();
-    gate.open();
-    let client: Result<Client, Error> = call.await.unwrap();
-    drop(client);
+    waiting.abort();
     assert!(daemon.ended_within(LIMIT), "it stayed with nothing to do");
 }
 
@@ -711,6 +716,10 @@ fn the_kit_cleans_up_after_itself() {
     let dir = home.path().to_owned();
     drop(home);
     assert!(!dir.exists());
-    let gone = ttd::liveness::Processes::get(&ttd::liveness::Kernel::new(), pid);
-    assert!(gone.ok().is_none_or(|process| process.name != "ttd"), "a daemon was left behind");
+    // It has let go of its lock, and is about to end.
+    let give_up = Instant::now() + LIMIT;
+    let look = || ttd::liveness::Processes::get(&ttd::liveness::Kernel::new(), pid);
+    while look().is_ok_and(|process| process.name == "ttd") {
+        assert!(Instant::now() < give_up, "a daemon was left behind");
+    }
 }

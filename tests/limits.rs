@@ -77,10 +77,10 @@ fn every_text_of_every_request_has_a_limit() {
 }
 
 #[test]
-fn a_repeated_join_tells_what_the_first_one_did_and_keeps_little() {
+fn two_thousand_joins_keep_less_than_two_megabytes_and_a_repeated_one_tells_what_the_first_did() {
     let home = home!();
     const MEMBERS: i64 = 20;
-    const JOINS: i64 = 10;
+    const JOINS: i64 = 100;
     block_on(async {
         for n in 0..MEMBERS {
             let mut member = Member::join(&home, &format!("member-with-a-name-of-some-length-{n}")).await;
@@ -110,5 +110,54 @@ fn a_repeated_join_tells_what_the_first_one_did_and_keeps_little() {
     let bytes: i64 = database.query_row(pages, [], |row| row.get(0)).unwrap();
     let kept: i64 = database.query_row("SELECT count(*) FROM idempotency_keys", [], |row| row.get(0)).unwrap();
     assert!(kept >= MEMBERS * JOINS, "{kept}");
-    assert!(bytes / kept < 1000, "{bytes} bytes for {kept} answers: 2,000 joins would need more than 2 MB");
+    assert!(bytes < 2_000_000, "{bytes} bytes for {kept} answers");
+    let whole: i64 = database.query_row("SELECT sum(pgsize) FROM dbstat", [], |row| row.get(0)).unwrap();
+    assert!(whole < 3_000_000, "nor is anything else kept of a join: {whole} bytes");
+}
+
+#[test]
+fn every_list_ends_with_a_mark_where_it_was_cut() {
+    let home = home!();
+    let path = home.workspace().display().to_string();
+    let call = |caller: &mut Caller, method: &str, params: Value| -> Value {
+        caller.send(method, Some(params));
+        let answer = caller.receive();
+        assert!(answer.get("result").is_some(), "{method}: {answer}");
+        assert!(answer.to_string().len() < tt_proto::MAX_RESPONSE_BYTES as usize / 2, "{method}");
+        answer["result"].clone()
+    };
+    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+    home.start();
+    let connect = |agent: &str| {
+        let mut caller = Caller::connect(&home.paths().socket);
+        let env = json!({"TT_HARNESS_AGENT_ID": agent, "CLAUDECODE": "1"});
+        let hello = json!({"protocol": 1, "version": "0", "signals": {"env": env, "hook": true}});
+        call(&mut caller, "hello", json!({"hello": hello}));
+        caller
+    };
+    // A message to more than an answer names.
+    let mut sender = connect("claude:sender");
+    let room = call(&mut sender, "join_path", json!({"context_path": path}))["room_id"].clone();
+    for n in 0..60 {
+        call(&mut connect(&format!("guest:{n}")), "join_path", json!({"context_path": path}));
+    }
+    let sent = call(&mut sender, "send_message", json!({"room_id": room, "body": "hi", "to": "room"}));
+    assert_eq!((count(&sent["recipients"]), &sent["more"]), (50, &10.into()), "{sent}");
+    // More sessions than an answer lists, and fewer whose texts are long.
+    let mut report = |n: u32, cwd: &str| {
+        let start =
+            json!({"harness": "claude", "session_id": format!("s-{n}"), "event": "session_started", "cwd": cwd});
+        call(&mut sender, "report_session", start);
+    };
+    (0..250).for_each(|n| report(n, "/work"));
+    let mut watcher = connect("watcher");
+    let all = |watcher: &mut Caller| call(watcher, "list_sessions", json!({"include_gone": true}));
+    let listed = all(&mut watcher);
+    assert_eq!((count(&listed["sessions"]), listed.get("more")), (250, None));
+    report(250, "/work");
+    let listed = all(&mut watcher);
+    assert_eq!((count(&listed["sessions"]), &listed["more"]), (250, &true.into()));
+    (150..250).for_each(|n| report(n, &"\u{1}".repeat(MAX_TEXT_BYTES)));
+    let listed = all(&mut watcher);
+    assert!(count(&listed["sessions"]) < 250 && listed["more"] == true, "{} sessions", count(&listed["sessions"]));
 }

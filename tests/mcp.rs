@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tt_tests::{Home, LIMIT, home, run};
+use tt_tests::relay::Act;
+use tt_tests::{Home, LIMIT, Relay, block_on, home, run};
 
 /// A harness's end of the pipe. Dropping it ends the server.
 struct Mcp {
@@ -96,8 +97,14 @@ impl Mcp {
     #[track_caller]
     fn call(&mut self, name: &str, arguments: Value) -> Value {
         let id = self.ask_tool(name, arguments);
+        self.answer_of(id)
+    }
+
+    /// What a tool answered to a call that was made before.
+    #[track_caller]
+    fn answer_of(&mut self, id: u64) -> Value {
         let answer = self.answer(id);
-        assert_eq!(answer["result"]["isError"], false, "{name}: {answer}");
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
         answer["result"]["structuredContent"].clone()
     }
 
@@ -180,7 +187,7 @@ fn every_tool_does_what_its_method_does() {
     assert_eq!(
         names.join(" "),
         "add_note get_room_events get_room_state heartbeat join_path kick_member leave_room list_notes list_rooms \
-         pass_stick release_stick resolve_note send_message takeover_stick wait_for_events wait_for_turn"
+         pass_stick release_stick reply resolve_note send_message takeover_stick wait_for_events wait_for_turn"
     );
     let (room, me) = mcp.join(&home);
     assert_eq!(mcp.call("list_rooms", json!({}))["rooms"][0]["room_id"], "here");
@@ -200,13 +207,23 @@ fn every_tool_does_what_its_method_does() {
     assert_ne!(me, them, "another thread of the harness is another member");
     let sent = mcp.call("send_message", json!({"room_id": room, "body": "hello", "to_agent_id": them}));
     assert_eq!(sent["recipients"][0]["agent_id"], them.as_str());
+    let question = json!({"room_id": room, "body": "why?", "to_agent_id": me, "expects_reply": true});
+    let asked = other.call("send_message", question);
+    assert_eq!(asked["inbox"]["messages"][0]["body"], "hello");
+    let question = asked["event_seq"].clone();
+    let asked = mcp.call("get_room_state", json!({"room_id": room}));
+    assert_eq!(asked["inbox"]["messages"][0]["reply_with"], format!("tt reply {question} \"…\""));
+    mcp.call("reply", json!({"room_id": room, "event_seq": question, "body": "so"}));
+    let answered = other.call("get_room_state", json!({"room_id": room}));
+    let messages = answered["inbox"]["messages"].as_array().unwrap();
+    assert!(messages.iter().any(|message| message["reply_to"] == question && message["body"] == "so"), "{messages:?}");
     let handoff = json!({"z": [1, {"b": null}], "status": "s", "next_action": "«n»"});
     let passed = mcp.call("pass_stick", held(json!({"to_agent_id": them, "handoff": handoff})));
     assert_eq!(passed["reserved_for"], them.as_str());
     let theirs = other.call("wait_for_turn", json!({"room_id": room}));
     assert_eq!((&theirs["status"], &theirs["handoff"]), (&json!("your_turn"), &handoff));
     assert_eq!(theirs["handoff"].to_string(), handoff.to_string(), "in the order it was written");
-    assert_eq!(theirs["inbox"]["messages"][0]["body"], "hello");
+    assert!(theirs.get("inbox").is_none(), "it was handed everything before: {theirs}");
     mcp.refused("heartbeat", held(json!({})), "turn_mismatch");
     let operator =
         json!({"room_id": room, "expected_turn_id": theirs["turn_id"], "reason": "r", "operator_override": true});
@@ -229,6 +246,35 @@ fn every_tool_does_what_its_method_does() {
     assert_eq!(mcp.call("release_stick", release)["status"], "released");
     mcp.call("kick_member", json!({"room_id": room, "target_agent_id": them, "force": true}));
     assert_eq!(mcp.call("leave_room", json!({"room_id": room}))["status"], "left");
+}
+
+#[test]
+fn a_question_waits_for_its_answer_in_one_call() {
+    let home = home!();
+    let (mut asker, mut other) = (codex(&home, "t-1"), codex(&home, "t-2"));
+    let (_, me) = asker.join(&home);
+    let (_, them) = other.join(&home);
+    let ask = json!({"body": "why?", "to_agent_id": them, "expects_reply": true, "wait_ms": 30_000});
+    let id = asker.ask_tool("send_message", ask);
+    let waiting = other.call("wait_for_turn", json!({"park": true}));
+    let question = &waiting["inbox"]["messages"][0];
+    assert_eq!(question["body"], "why?");
+    other.call("reply", json!({"event_seq": question["event_seq"], "body": "so"}));
+    let answer = asker.answer_of(id);
+    let messages = &answer["inbox"]["messages"];
+    assert_eq!((&messages[0]["body"], &messages[0]["reply_to"]), (&json!("so"), &question["event_seq"]), "{answer}");
+    assert!(answer["reply"].get("events").is_none(), "it is shown once: {answer}");
+    // Each asks the other, and neither waits for ever.
+    let ask = json!({"body": "and you?", "to_agent_id": me, "expects_reply": true, "wait_ms": 30_000});
+    let id = other.ask_tool("send_message", ask);
+    let back = asker.call(
+        "send_message",
+        json!({"body": "you first", "to_agent_id": them, "expects_reply": true, "wait_ms": 30_000}),
+    );
+    assert_eq!(back["inbox"]["messages"][0]["body"], "and you?", "{back}");
+    let answer = other.answer_of(id);
+    assert_eq!(answer["inbox"]["messages"][0]["body"], "you first", "{answer}");
+    asker.refused("send_message", json!({"body": "x", "to_agent_id": them, "wait_ms": 5}), "invalid_input");
 }
 
 #[test]
@@ -462,6 +508,28 @@ fn the_first_answer_brings_what_waits_in_any_room() {
     let mut mcp = codex(&home, "t-1");
     let id = mcp.ask_tool("no_such_tool", json!({}));
     assert_eq!(bodies(&mcp.answer(id)), ["one", "two"]);
+}
+
+#[test]
+fn an_interrupt_that_did_not_fit_is_counted_and_comes_before_what_is_less_urgent() {
+    let home = home!();
+    let send = |repo: &str, args: &[&str]| {
+        let dir = home.path().join(repo);
+        std::fs::create_dir_all(dir.join(".git")).unwrap();
+        run::finish(home.tt(&["join"]).current_dir(&dir).env("CODEX_THREAD_ID", "t-1")).ok();
+        run::finish(home.tt(&[&["msg", "send", "codex"], args].concat()).current_dir(&dir)).ok();
+    };
+    for n in ["0", "1", "2"] {
+        send("one", &[&n.repeat(3000), "--interrupt"]);
+    }
+    send("two", &["ordinary"]);
+    let mut mcp = codex(&home, "t-1");
+    let id = mcp.ask_tool("list_rooms", json!({}));
+    let first = mcp.answer(id);
+    assert_eq!(bodies(&first), ["0".repeat(3000), "1".repeat(3000)]);
+    assert_eq!(first["result"]["structuredContent"]["inbox"]["more"], 2, "an interrupt and the ordinary one");
+    let id = mcp.ask_tool("list_rooms", json!({}));
+    assert_eq!(bodies(&mcp.answer(id)), ["2".repeat(3000), "ordinary".to_owned()]);
 }
 
 /// Whether a cancelled call was still answered is a matter of luck; what it had in hand is shown once all the same.
@@ -709,6 +777,42 @@ fn what_an_answer_has_no_room_for_is_free_before_the_answer_is_out() {
 }
 
 #[test]
+fn the_answer_to_a_join_is_small_however_many_are_there_or_have_left() {
+    let home = home!();
+    block_on(home.come_and_go(20, home.path()));
+    for agent in ["claude:1a2b3c4d", "codex:5c11d1e8", "gemini:77aa01fe", "opencode:9b8c7d6e", "human:alice"] {
+        run::finish(home.tt(&["join"]).env("TT_HARNESS_AGENT_ID", agent)).ok();
+    }
+    run::finish(home.tt(&["try"]).env("TT_HARNESS_AGENT_ID", "claude:1a2b3c4d")).ok();
+    let mut mcp = codex(&home, "t-1");
+    let id = mcp.ask_tool("join_path", json!({"context_path": home.path()}));
+    let result = mcp.answer(id)["result"].clone();
+    assert_eq!(result["structuredContent"]["members"].as_array().unwrap().len(), 6, "{result}");
+    // The answer comes as text and as structured content; a harness shows its model one of the two.
+    let text = result["content"][0]["text"].as_str().unwrap();
+    let structured = result["structuredContent"].to_string();
+    for answer in [text, &structured] {
+        assert!(answer.len() < 1536, "{} bytes: {answer}", answer.len());
+    }
+}
+
+#[test]
+fn a_wait_that_a_kick_ends_says_who_did_it_and_why() {
+    let home = home!();
+    let mut mcp = codex(&home, "t-1");
+    let (_, me) = mcp.join(&home);
+    let id = mcp.ask_tool("wait_for_turn", json!({"park": true}));
+    until(&home, |state| waits(state, &me));
+    home.run(&["kick", &me, "--force", "--reason", "it loops"]).ok();
+    let told = mcp.answer(id)["result"]["structuredContent"].clone();
+    assert_eq!((&told["status"], &told["kick_reason"]), (&json!("removed"), &json!("it loops")), "{told}");
+    assert!(told["kicked_by"].as_str().unwrap().starts_with("human:"), "{told}");
+    assert!(told["hint"].as_str().unwrap().contains("join_path"), "{told}");
+    let refused = mcp.refused("wait_for_turn", json!({}), "kicked");
+    assert!(refused["message"].as_str().unwrap().ends_with(": it loops"), "{refused}");
+}
+
+#[test]
 fn the_room_and_the_turn_may_be_left_out_and_a_turn_that_was_lost_is_refused() {
     let home = home!();
     let mut mcp = codex(&home, "t-1");
@@ -723,4 +827,40 @@ fn the_room_and_the_turn_may_be_left_out_and_a_turn_that_was_lost_is_refused() {
     let taken = home.run(&["take", "--operator", "--reason", "mine", "--json"]);
     assert_eq!(taken.ok().json()["status"], "your_turn");
     mcp.refused("release_stick", json!({"handoff": {"status": "s", "next_action": "n"}}), "turn_mismatch");
+}
+
+#[test]
+fn a_message_whose_confirmation_is_late_is_not_shown_by_the_next_answer() {
+    let home = home!();
+    home.run(&["join"]).ok();
+    // The connection is cut once the message has come over it, and the next one, for its confirmation, leads nowhere.
+    let stage = Arc::new(AtomicUsize::new(0));
+    let opened = stage.clone();
+    let (confirms, confirming) = mpsc::channel();
+    let opens = move || {
+        let stalls = opened.compare_exchange(1, 2, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        stalls.then(|| confirms.send(()));
+        !stalls
+    };
+    let relay = Relay::start(&home, opens, move |heard| {
+        let has_come = heard.windows(6).any(|seen| seen == b"needle");
+        match has_come && stage.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            true => Act::Cut,
+            false => Act::GoOn,
+        }
+    });
+    let mut mcp = Mcp::start(home.tt(&["mcp"]).env("TALKING_STICK_SOCKET", &relay.socket), "codex-mcp-client");
+    mcp.meta = json!({"threadId": "t-1"});
+    mcp.join(&home);
+    home.run(&["msg", "send", "codex", "needle"]).ok();
+    let inbox = |structured: &Value| structured["inbox"]["messages"].as_array().map_or(0, Vec::len);
+    assert_eq!(inbox(&mcp.call("list_rooms", json!({}))), 1);
+    confirming.recv_timeout(LIMIT).unwrap();
+    for _ in 0..3 {
+        assert_eq!(inbox(&mcp.call("list_rooms", json!({}))), 0, "it is shown again");
+    }
+    // One of these calls was handed the message again, and has confirmed it.
+    until(&home, |state| state["members"].as_array().unwrap().iter().all(|m| m["unread"].is_null()));
+    relay.end_stalled();
+    mcp.close();
 }

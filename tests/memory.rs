@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tt_proto::handoff::RawJson;
-use tt_proto::requests::ReleaseStick;
+use tt_proto::requests::{DeleteRoom, ReleaseStick, WaitForTurn};
+use tt_proto::turn::WaitStatus;
 use tt_tests::member::fresh_key;
 use tt_tests::{Home, LIMIT, Member, Wire, block_on, home, process};
 
@@ -40,13 +41,8 @@ impl Scene {
         self.home.paths().socket
     }
 
-    /// A connection that was greeted.
     fn greeted(&self, agent: &str) -> Wire {
-        let mut wire = Wire::upgraded(&self.socket());
-        let signals = json!({ "env": { "TT_HARNESS_AGENT_ID": agent } });
-        wire.text(&call("hello", json!({ "hello": { "protocol": 1, "version": "0", "signals": signals } })));
-        assert!(wire.answer().contains("\"result\""));
-        wire
+        greeted(&self.home, agent)
     }
 
     /// The daemon still serves others, and never had more memory than it may.
@@ -68,6 +64,15 @@ impl Scene {
             self.home.run(&["--no-autostart", "whoami"]).ok();
         }
     }
+}
+
+/// A connection that was greeted.
+fn greeted(home: &Home, agent: &str) -> Wire {
+    let mut wire = Wire::upgraded(&home.paths().socket);
+    let signals = json!({ "env": { "TT_HARNESS_AGENT_ID": agent } });
+    wire.text(&call("hello", json!({ "hello": { "protocol": 1, "version": "0", "signals": signals } })));
+    assert!(wire.answer().contains("\"result\""));
+    wire
 }
 
 fn call(method: &str, params: Value) -> String {
@@ -200,4 +205,66 @@ fn large_greetings_are_read_a_few_at_a_time() {
     scene.is_small();
     drop(open);
     scene.is_back();
+}
+
+#[test]
+fn refused_calls_about_rooms_that_do_not_exist_leave_nothing() {
+    const CALLS: usize = 100_000;
+    // So few that the subscriptions among them are never too many.
+    const AT_ONCE: usize = 40;
+    let home = home!();
+    home.start();
+    let remembered = || home.status()["remembered"].as_u64().unwrap();
+    let mut wire = greeted(&home, "b");
+    let before = remembered();
+    let request = |n: usize| {
+        // As long as an id may be.
+        let room_id = format!("{n:0256}");
+        match n % 4 {
+            0 => call("wait_for_turn", json!({ "room_id": room_id, "include_events": true, "joins": true })),
+            1 => call("wait_for_events", json!({ "room_id": room_id })),
+            2 => call("subscribe_events", json!({ "room_id": room_id })),
+            _ => call("take_messages", json!({ "room_id": room_id, "surface": "recv", "max_wait_ms": 1000 })),
+        }
+    };
+    for some in 0..CALLS / AT_ONCE {
+        assert!((0..AT_ONCE).all(|n| wire.text(&request(some * AT_ONCE + n))));
+        for _ in 0..AT_ONCE {
+            let answer = wire.answer();
+            assert!(answer.contains("room_not_found"), "{answer}");
+        }
+    }
+    assert_eq!(remembered(), before);
+}
+
+#[test]
+fn nothing_is_kept_of_a_room_that_was_deleted() {
+    let home = home!();
+    home.start();
+    let remembered = || home.status()["remembered"].as_u64().unwrap();
+    let before = remembered();
+    block_on(async {
+        for n in 0..20 {
+            let path = home.path().join(format!("room {n}"));
+            std::fs::create_dir(&path).unwrap();
+            let member = Member::join_at(home.settings_of("a"), path.to_str().unwrap()).await;
+            // It is told who joined and left, up to here.
+            let wait = WaitForTurn {
+                room_id: member.room.clone(),
+                include_events: Some(true),
+                max_wait_ms: Some(0),
+                ..Default::default()
+            };
+            member.rpc().call(wait).await.unwrap();
+            assert!(remembered() > before);
+            let wait = WaitForTurn { room_id: member.room.clone(), max_wait_ms: Some(60_000), ..Default::default() };
+            let delete_once_it_waits = async {
+                while !member.state().await.members.iter().any(|member| member.waiting) {}
+                member.rpc().call(DeleteRoom { room_id: member.room.clone(), idempotency_key: None }).await.unwrap();
+            };
+            let (ended, ()) = tokio::join!(member.rpc().call(wait), delete_once_it_waits);
+            assert_eq!(ended.unwrap().status, WaitStatus::Removed);
+        }
+    });
+    assert_eq!(remembered(), before);
 }

@@ -200,7 +200,9 @@ fn hints_recipients_and_membership_are_checked_over_the_wire() {
 fn whoever_listens_is_named_to_the_sender() {
     let home = two_members();
     let sent = run::finish(&mut home.tt_as("a", &["msg", "send", "b", "anybody?"])).ok().json();
-    assert_eq!(sent["recipients"], json!([{"agent_id": "b", "display_name": "b", "state": "pending"}]));
+    let waits = json!({"because": "unknown", "text": "nothing is known of what it does: comes with its next call"});
+    let recipient = json!({"agent_id": "b", "display_name": "b", "state": "pending", "waits": waits});
+    assert_eq!(sent["recipients"], json!([recipient]));
     let (reader, writer) = std::io::pipe().unwrap();
     let follower = Running::writing_to(&mut home.tt_as("b", &["msg", "recv", "--follow"]), writer);
     let lines = tt_tests::Lines::of(reader);

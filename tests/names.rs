@@ -135,3 +135,19 @@ fn whoever_speaks_without_having_joined_joins_first() {
     let state = block_on(async { Member::join(&home, ME).await.state().await });
     assert!(state.members.iter().any(|m| m.agent_id.as_str() == "new:comer"));
 }
+
+#[test]
+fn a_member_is_shown_by_its_name_however_many_came_and_went_before() {
+    let home = room();
+    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
+    let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+         INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, created_at, payload_json)
+         SELECT 'old-' || i, room_id, 0, event_type, 'old:' || i, created_at, payload_json
+         FROM n, room_events WHERE event_type = 'member_joined' AND from_agent_id = 'gemini:00000001'";
+    assert_eq!(database.execute(many, []).unwrap(), 1000);
+    drop(database);
+    run::finish(&mut home.tt_as(FIRST, &["join", "--name", "reviewer"])).ok();
+    run::finish(&mut home.tt_as(FIRST, &["msg", "send", "room", "hello"])).ok();
+    let shown = run::finish(home.tt(&["events", "--limit", "1"]).current_dir(home.workspace())).ok();
+    assert!(shown.stdout.contains("reviewer"), "{}", shown.stdout);
+}

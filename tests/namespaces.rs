@@ -70,6 +70,29 @@ fn a_member_of_a_sandbox_is_not_declared_dead_by_a_daemon_outside() {
 }
 
 #[test]
+fn a_session_that_is_resumed_where_its_process_cannot_be_seen_is_not_gone_for_the_next_daemon() {
+    let home = home!();
+    let Some(mut elsewhere) = sandbox(&home, "\"$1\" state >/dev/null 2>&1; read -r end") else { return };
+    let run_session = || {
+        let mut shell = home.command("sh");
+        shell.args(["-c", &JOIN.replace("; read -r end", ""), "sh"]).arg(home.tt_path());
+        assert!(run::finish(shell.current_dir(home.workspace())).ok().stdout.contains("joined"));
+    };
+    run_session();
+    home.kill_daemon();
+    // A daemon in another namespace, and the session in another process.
+    let mut elsewhere = Running::spawn(elsewhere.stdin(std::process::Stdio::piped()));
+    home.wait_for(&elsewhere);
+    run_session();
+    drop(elsewhere.stdin());
+    elsewhere.finish();
+    home.wait_until_gone();
+    // This one sees that the first process has ended, and knows of no other.
+    let here = run::finish(home.tt(&["state", "--json"]).current_dir(home.workspace())).ok().json();
+    assert_eq!(liveness(&here, "claude"), ("active".into(), "unknown".into()), "{here}");
+}
+
+#[test]
 fn with_few_descriptors_members_are_still_seen_and_newcomers_served() {
     let home = home!();
     home.make_data_dir();

@@ -60,7 +60,10 @@ fn a_room_that_everybody_left_keeps_all_and_only_a_command_deletes_it() {
         assert_eq!(back.try_it().await.handoff, Some(handoff("half done")));
         a.rpc().call(delete()).await.map(|_| ()).unwrap_err();
         back.rpc().call(delete()).await.unwrap();
-        assert_eq!(code(back.rpc().call(GetRoomState { room_id: a.room.clone() }).await), ErrorCode::RoomNotFound);
+        assert_eq!(
+            code(back.rpc().call(GetRoomState { room_id: a.room.clone(), ..Default::default() }).await),
+            ErrorCode::RoomNotFound
+        );
     });
 }
 

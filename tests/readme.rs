@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Child, ChildStdin, Stdio};
 
-use tt_tests::{Home, Running, home};
+use tt_tests::{Home, Lines, home};
 
 const README: &str = include_str!("../README.md");
 
@@ -14,15 +16,45 @@ fn typed() -> Vec<(String, String)> {
     lines.map(|line| line.split_once("$ ").unwrap()).map(|(who, command)| (who.into(), command.into())).collect()
 }
 
-fn shell(home: &Home, who: &str, command: &str) -> Running {
-    let mut shell = home.command("/bin/sh");
-    let path = format!("{}:/usr/bin:/bin", home.tt_path().parent().unwrap().display());
-    let session = if who == "claude" { "CLAUDE_CODE_SESSION_ID" } else { "CODEX_THREAD_ID" };
-    shell.args(["-c", command]).env("PATH", path).env(session, "readme").current_dir(home.path().join("repo"));
-    if who == "claude" {
-        shell.env("CLAUDECODE", "1");
+/// Runs each line it is sent and marks the end of its output.
+const AGENT: &str = "#!/bin/sh\nwhile IFS= read -r line; do eval \"$line\"; echo ::done; done\n";
+
+/// An agent: a process with the name of its harness, which runs what is typed as its children.
+struct Agent {
+    process: Child,
+    commands: ChildStdin,
+    lines: Lines,
+}
+
+impl Agent {
+    fn start(home: &Home, name: &str) -> Self {
+        let path = format!("{}:/usr/bin:/bin", home.tt_path().parent().unwrap().display());
+        let session = if name == "claude" { "CLAUDE_CODE_SESSION_ID" } else { "CODEX_THREAD_ID" };
+        let mut command = home.command(home.script(&format!("bin/{name}"), AGENT));
+        command.env("PATH", path).env(session, "readme").current_dir(home.path().join("repo"));
+        if name == "claude" {
+            command.env("CLAUDECODE", "1");
+        }
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (commands, lines) = (process.stdin.take().unwrap(), Lines::of(process.stdout.take().unwrap()));
+        Self { process, commands, lines }
     }
-    Running::start(&mut shell)
+
+    fn type_line(&mut self, line: &str) {
+        writeln!(self.commands, "{line}").unwrap();
+    }
+
+    /// What the command that was typed last has written. All there was, if the agent was killed.
+    fn output(&mut self) -> String {
+        std::iter::from_fn(|| self.lines.next()).take_while(|line| line != "::done\n").collect()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 #[test]
@@ -30,28 +62,43 @@ fn the_walk_through_works_as_it_stands() {
     let home = home!();
     std::fs::create_dir_all(home.path().join("repo/.git")).unwrap();
     let lines = typed();
-    assert!(lines.len() >= 10, "{lines:?}");
-    // A wait blocks its shell; whatever is typed there next waits for it to return.
-    let mut waiting: BTreeMap<String, Running> = BTreeMap::new();
+    assert!(lines.len() >= 14, "{lines:?}");
+    let mut agents: BTreeMap<String, Agent> = BTreeMap::new();
     let mut answers = Vec::new();
+    let mut waiting: Option<String> = None;
     for (who, command) in &lines {
-        if let Some(wait) = waiting.remove(who) {
-            answers.push((who.clone(), wait.finish().ok().stdout));
+        let agent = agents.entry(who.clone()).or_insert_with(|| Agent::start(&home, who));
+        // A wait blocks its shell: what is typed there next waits for it to return.
+        if waiting.as_ref() == Some(who) {
+            waiting = None;
+            answers.push((who.clone(), agent.output()));
         }
-        let running = shell(&home, who, command);
+        agent.type_line(command);
         if command == "tt wait" {
             // Nobody types on before the wait is there.
             home.until_waiting("repo");
-            waiting.insert(who.clone(), running);
+            waiting = Some(who.clone());
         } else {
-            answers.push((who.clone(), running.finish().ok().stdout));
+            answers.push((who.clone(), agent.output()));
         }
     }
     let all: String = answers.iter().map(|(_, text)| text.as_str()).collect();
-    for expected in
-        ["keep the old column for now?", "yes, until the backfill is done", "run it on a copy first", "\"turn_id\":2"]
-    {
+    for expected in [
+        "keep the old column for now?",
+        "yes, until the backfill is done",
+        "run it on a copy first",
+        "\"turn_id\":2",
+        "\"status\":\"takeover_available\"",
+        "\"reason\":\"owner_gone\"",
+        "\"turn_id\":3",
+    ] {
         assert!(all.contains(expected), "{expected} is not in {answers:?}");
+    }
+    // What is recorded on two terminals is this session.
+    let recorded = include_str!("../docs/walkthrough.md");
+    for (who, command) in &lines {
+        let shown = format!("{who}$ {command}");
+        assert!(recorded.replace('\n', "").contains(&shown), "docs/walkthrough.md has no {shown}: run .ci/walkthrough");
     }
 }
 

@@ -3,14 +3,17 @@
 
 use std::io::{BufRead, BufReader, PipeReader};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tt_client::connect::Settings;
 use tt_proto::ErrorCode;
-use tt_proto::requests::{ConfirmMessages, ReturnMessages, TakeMessages};
-use tt_tests::{Finished, Home, InProcess, LIMIT, Lines, Member, Running, block_on, home, process, run};
+use tt_proto::requests::{ConfirmMessages, GetRoomState, ReturnMessages, TakeMessages};
+use tt_tests::relay::Act;
+use tt_tests::{Finished, Home, InProcess, LIMIT, Lines, Member, Relay, Running, block_on, home, process, run};
 
 /// Long enough for fifty of them to fill any pipe.
 const LONG: usize = 4000;
@@ -285,27 +288,83 @@ fn what_another_surface_holds_is_not_skipped_over() {
     });
 }
 
+/// Puts copies of a message into the log and the inbox, as if it had been sent again and again.
+fn copy_message(home: &Home, event_seq: i64, count: usize) {
+    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
+    let copies = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+         INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json)
+         SELECT 'copy-{event_seq}-' || i, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json
+         FROM n, room_events WHERE event_seq = {event_seq};
+         INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, delivery_hint)
+         SELECT e.event_seq, d.recipient_agent_id, d.room_id, d.from_agent_id, d.delivery_hint FROM room_events e, deliveries d
+         WHERE e.event_id LIKE 'copy-{event_seq}-%' AND d.event_seq = {event_seq};"
+    );
+    database.execute_batch(&copies).unwrap();
+}
+
 #[test]
 fn more_than_one_confirmation_can_list_is_skipped_in_several_steps() {
     let home = home!();
     let first = told(&home, 1, 1)[0];
-    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
-    let copies = format!(
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10100)
-         INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json)
-         SELECT 'copy-' || i, room_id, turn_id, event_type, from_agent_id, to_agent_id, created_at, payload_json
-         FROM n, room_events WHERE event_seq = {first};
-         INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id)
-         SELECT e.event_seq, d.recipient_agent_id, d.room_id, d.from_agent_id FROM room_events e, deliveries d
-         WHERE e.event_id LIKE 'copy-%' AND d.event_seq = {first};"
-    );
-    database.execute_batch(&copies).unwrap();
+    copy_message(&home, first, 10_100);
     let shown = tt(&home, "reader", &["msg", "recv", "--max-replay", "5"]);
     let lines: Vec<Value> = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let skipped: Vec<&Value> = lines.iter().map(|line| &line["skipped"]).take(3).collect();
     assert_eq!((skipped, lines.len()), (vec![&json!(10_000), &json!(96), &Value::Null], 7));
     assert_eq!(seq(&lines[6]), first + 10_100);
     assert_eq!(received(&home, &[]), [0_i64; 0], "and all of it is confirmed");
+}
+
+/// A person that joined, and a member that writes to it.
+fn person(home: &Home) -> (String, impl Fn(&[&str]) -> Command) {
+    let workspace = home.workspace();
+    let joined = run::finish(home.tt(&["join", "--json"]).current_dir(&workspace)).ok().json();
+    let tt = move |args: &[&str]| {
+        let mut command = home.tt(args);
+        command.arg("--json").current_dir(&workspace);
+        command
+    };
+    (joined["agent_id"].as_str().unwrap().to_owned(), tt)
+}
+
+fn write(home: &Home, to: &str, args: &[&str]) -> i64 {
+    tt(home, "writer", &[&["msg", "send", to], args].concat()).json()["event_seq"].as_i64().unwrap()
+}
+
+#[test]
+fn a_person_with_very_many_unread_is_shown_the_newest_and_every_interrupt() {
+    let home = home!();
+    let (me, tt) = person(&home);
+    let interrupt = write(&home, &me, &["--interrupt", "stop"]);
+    let first = write(&home, &me, &["hello"]);
+    copy_message(&home, first, 10_100);
+    let shown = run::finish(&mut tt(&["msg", "recv", "--max-replay", "5"])).ok();
+    let lines: Vec<Value> = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let skipped: Vec<&Value> = lines.iter().map(|line| &line["skipped"]).take(3).collect();
+    assert_eq!(skipped, [&json!(10_000), &json!(97), &Value::Null]);
+    let messages: Vec<i64> = lines[2..].iter().map(seq).collect();
+    assert_eq!((messages[0], messages.len(), messages[4]), (interrupt, 5, first + 10_100));
+    assert_eq!(run::finish(&mut tt(&["msg", "recv"])).ok().stdout, "", "and all of it is confirmed");
+}
+
+#[test]
+fn a_person_that_follows_is_shown_each_message_once_whatever_its_urgency() {
+    let home = home!();
+    let (me, tt) = person(&home);
+    let old = write(&home, &me, &["hello"]);
+    copy_message(&home, old, 49);
+    let urgent = write(&home, &me, &["--important", "soon"]);
+    copy_message(&home, urgent, 249);
+    let (follower, reader) = piped(&mut tt(&["msg", "recv", "--follow", "--max-replay", "1000"]));
+    let lines = Lines::of(reader);
+    let mut shown: Vec<i64> = (0..300).map(|_| seq(&lines.json())).collect();
+    let new = write(&home, &me, &["one more"]);
+    assert_eq!(seq(&lines.json()), new);
+    shown.sort_unstable();
+    assert_eq!(shown, (old..old + 50).chain(urgent..urgent + 250).collect::<Vec<_>>());
+    follower.signal(Signal::SIGTERM);
+    follower.finish().ok();
 }
 
 #[test]
@@ -412,10 +471,45 @@ fn a_follower_of_someone_who_left_ends_and_does_not_bring_it_back() {
         assert_eq!(finished.code, Some(3), "{finished:?}");
         let error: Value = serde_json::from_str(&finished.stderr).unwrap();
         assert_eq!(error["error"], if end[0] == "leave" { "unknown_member" } else { "kicked" });
-        let members = block_on(async { Member::join(&home, "writer").await.state().await }).members;
+        let everybody = |room_id| GetRoomState { room_id, all: Some(true) };
+        let members = block_on(async { Member::join(&home, "writer").await.call(everybody).await }).members;
         assert!(
             members.iter().any(|m| m.agent_id.as_str() == "reader" && m.status.as_str() != "active"),
             "{members:?}"
         );
+    }
+}
+
+#[test]
+fn what_an_earlier_connection_of_its_own_still_holds_is_confirmed_all_the_same() {
+    for args in [&["msg", "recv"][..], &["msg", "recv", "--wait"], &["wait", "--timeout", "0s"]] {
+        let home = home!();
+        told(&home, 0, 0);
+        let sent = say(&home, "needle");
+        // The connection is cut after the message has come over it, and the daemon does not notice before it has refused the
+        // confirmation on the next one.
+        let stage = Arc::new(AtomicUsize::new(0));
+        let reached = stage.clone();
+        let says = |heard: &[u8], text: &[u8]| heard.windows(text.len()).any(|seen| seen == text);
+        let relay = Relay::start(
+            &home,
+            || true,
+            move |heard| {
+                let next = |from, act| match stage.compare_exchange(from, from + 1, Ordering::SeqCst, Ordering::SeqCst)
+                {
+                    Ok(_) => act,
+                    Err(_) => Act::GoOn,
+                };
+                match stage.load(Ordering::SeqCst) {
+                    0 if says(heard, b"needle") => next(0, Act::CutClient),
+                    1 if says(heard, b"message_held") => next(1, Act::EndCut),
+                    _ => Act::GoOn,
+                }
+            },
+        );
+        let shown = run::finish(home.tt_as("reader", args).env("TALKING_STICK_SOCKET", &relay.socket)).ok();
+        assert!(shown.stdout.contains("needle"), "{args:?}: {shown:?}");
+        assert_eq!(reached.load(Ordering::SeqCst), 2, "{args:?}: the confirmation was not refused");
+        assert_eq!(received(&home, &[]), [0_i64; 0], "{args:?} shows {sent} again");
     }
 }

@@ -76,11 +76,20 @@ fn here_is_the_room_the_greeting_named_and_nothing_else() {
         };
         let found = Client::connect(at(Some(&inside))).await.unwrap();
         assert_eq!(found.welcome().room_id.as_ref(), Some(&joined.room_id));
-        assert_eq!(found.rpc().call(GetRoomState { room_id: here() }).await.unwrap().room.room_id, joined.room_id);
+        assert_eq!(
+            found.rpc().call(GetRoomState { room_id: here(), ..Default::default() }).await.unwrap().room.room_id,
+            joined.room_id
+        );
         let lost = Client::connect(at(Some(&outside))).await.unwrap();
-        assert_eq!(refused(lost.rpc().call(GetRoomState { room_id: here() }).await).code, ErrorCode::RoomNotFound);
+        assert_eq!(
+            refused(lost.rpc().call(GetRoomState { room_id: here(), ..Default::default() }).await).code,
+            ErrorCode::RoomNotFound
+        );
         let silent = Client::connect(at(None)).await.unwrap();
-        assert_eq!(refused(silent.rpc().call(GetRoomState { room_id: here() }).await).code, ErrorCode::InvalidInput);
+        assert_eq!(
+            refused(silent.rpc().call(GetRoomState { room_id: here(), ..Default::default() }).await).code,
+            ErrorCode::InvalidInput
+        );
         // Whoever says hello again, from elsewhere, is told and is then there.
         let second = join(&scene, &outside, true).await.unwrap();
         let mut hello = serde_json::json!({"protocol": tt_proto::PROTOCOL, "version": tt_proto::VERSION});
@@ -88,7 +97,10 @@ fn here_is_the_room_the_greeting_named_and_nothing_else() {
         hello["context_path"] = outside.to_str().unwrap().into();
         let welcome = found.rpc().call(Hello { hello: serde_json::from_value(hello).unwrap() }).await.unwrap();
         assert_eq!(welcome.room_id.as_ref(), Some(&second.room_id));
-        assert_eq!(found.rpc().call(GetRoomState { room_id: here() }).await.unwrap().room.room_id, second.room_id);
+        assert_eq!(
+            found.rpc().call(GetRoomState { room_id: here(), ..Default::default() }).await.unwrap().room.room_id,
+            second.room_id
+        );
     });
 }
 
@@ -417,7 +429,7 @@ fn whoever_stopped_waiting_and_was_never_heard_of_again_expires_too() {
         assert_eq!(told(&b.wait().await), "takeover_available owner_timeout");
         let watcher = Member::join_at(scene.settings("w"), scene.home.path().to_str().unwrap()).await;
         assert!(is(
-            &watcher.rpc().call(GetRoomState { room_id: b.room.clone() }).await.unwrap(),
+            &watcher.rpc().call(GetRoomState { room_id: b.room.clone(), ..Default::default() }).await.unwrap(),
             "b",
             MemberStatus::Active
         ));
@@ -496,7 +508,7 @@ fn a_closed_room_is_readable_and_takes_nothing_more() {
             .await
             .unwrap();
         assert_eq!(wait.status, WaitStatus::Closed);
-        assert_eq!(rpc.call(GetRoomState { room_id: room }).await.unwrap().members.len(), 1);
+        assert_eq!(rpc.call(GetRoomState { room_id: room, ..Default::default() }).await.unwrap().members.len(), 1);
     });
 }
 
@@ -728,12 +740,18 @@ fn what_is_known_of_a_member_survives_sigterm_to_the_letter_and_sigkill_within_a
             let stored = stored_seen(&home, "a") + Duration::from_millis(2);
             let doubt = if kill { ttd::presence::STORE_INTERVAL } else { Duration::ZERO };
             assert!(stored + doubt >= seen, "kill: {kill}, stored {stored}, seen {seen}");
+            // Were it long ago, since what was just now is left out of the answer.
+            let database = Connection::open(home.paths().database()).unwrap();
+            let long_ago = seen - Duration::from_secs(10 * MINUTE);
+            let sql = "UPDATE room_members SET last_seen_at = ?1 WHERE agent_id = 'a'";
+            assert_eq!(database.execute(sql, [long_ago.to_string()]).unwrap(), 1);
+            drop(database);
             let again = Member::join_at(home.settings_of("b"), path).await;
             let state = again.state().await;
             let member = state.members.iter().find(|m| m.agent_id.as_str() == "a").unwrap();
-            // Left out if that was just now.
-            let in_favour = |at: WallTime| at + Duration::from_millis(2) >= seen;
-            assert!(member.last_seen_at.is_none_or(in_favour), "always in its favour");
+            let shown = member.last_seen_at.unwrap() + Duration::from_millis(2);
+            assert!(shown >= long_ago + ttd::presence::STORE_INTERVAL, "always in its favour: {shown}, {long_ago}");
+            assert!(shown < seen, "and no more than that");
         }
     });
 }

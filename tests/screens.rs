@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tt_tests::{Cast, Home, InProcess, Running, home, run, terminal};
 use ttd::clock::Clock;
 
@@ -172,8 +172,9 @@ fn without_ids(line: &str) -> String {
         word.len() == 5 && word.char_indices().all(digit)
     };
     let id = |word: &str| {
-        if is_clock(word) {
-            "12:34".to_owned()
+        let bare = word.trim_end_matches(')');
+        if is_clock(bare) {
+            format!("12:34{}", &word[bare.len()..])
         } else if is_id(word) {
             "01234567-89ab-cdef-0123-456789abcdef".to_owned()
         } else if word.len() == 8 && word.chars().all(|c| c.is_ascii_hexdigit()) {
@@ -202,6 +203,55 @@ fn compare(name: &str, shown: &str) {
 
 const LONG: &str = "Run it on a copy of production first, compare the counts of rows in both columns, and only then drop the trigger \
                     that keeps them in step; the backfill takes about twenty minutes on the staging machine.";
+
+/// A hook of a member's harness reports something.
+fn report(stage: &Stage, who: &str, request: Value) {
+    let mut caller = tt_tests::golden::Caller::connect(&stage.home.paths().socket);
+    let env = json!({"TT_HARNESS_AGENT_ID": who, "CLAUDECODE": "1", "CLAUDE_PID": player(who).to_string()});
+    let hello = json!({"protocol": tt_proto::PROTOCOL, "version": "0", "signals": {"env": env, "hook": true}});
+    for (method, params) in [("hello", json!({"hello": hello})), ("report_session", request)] {
+        caller.send(method, Some(params));
+        let answer = caller.receive();
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
+}
+
+#[test]
+fn sessions_and_what_they_said() {
+    let stage = Stage::new(home!());
+    stage.screen("sessions-none", "human:alice", &["sessions"]);
+    stage.run("human:alice", &["join"]);
+    let transcript = stage.shop.join("transcript.jsonl");
+    let said = [
+        json!({"type": "user", "message": {"role": "user", "content": "split the address"}}),
+        json!({"type": "assistant", "message": {"role": "assistant", "content": [
+            {"type": "text", "text": format!("First the model:\n  fn split()\u{1b}[2J {LONG}")},
+            {"type": "tool_use", "name": "Bash", "input": {"command": "cargo test"}}
+        ]}}),
+    ];
+    std::fs::write(&transcript, said.map(|line| format!("{line}\n")).concat()).unwrap();
+    for who in ["claude:1", "codex:1", "gemini:1"] {
+        stage.run(who, &["join"]);
+    }
+    let started = |who: &str, session: &str| {
+        let start = json!({"harness": "claude", "session_id": session, "event": "session_started", "reason": "startup",
+            "cwd": stage.shop, "transcript_path": transcript});
+        report(&stage, who, start);
+    };
+    started("claude:1", "s-1");
+    started("codex:1", "s-2");
+    started("gemini:1", "s-3");
+    let two_hours_ago = stage.clock.wall() - std::time::Duration::from_secs((2 * 60 + 2 * 10) * 60);
+    let tool = json!({"harness": "claude", "session_id": "s-4", "event": "tool_started", "tool_name": "Bash",
+        "at": two_hours_ago});
+    report(&stage, "opencode:1", tool);
+    let ask = json!({"harness": "claude", "session_id": "s-2", "event": "permission_asked", "tool_name": "Bash"});
+    report(&stage, "codex:1", ask);
+    stage.kill("gemini:1");
+    stage.screen("sessions", "human:alice", &["sessions", "--all"]);
+    stage.screen("peek", "human:alice", &["peek", "claude:1"]);
+    stage.screen("error-no-session", "human:alice", &["peek", "human:alice"]);
+}
 
 #[test]
 fn a_room_at_work() {
@@ -265,6 +315,29 @@ fn a_room_at_work() {
 }
 
 #[test]
+fn messages_and_how_far_they_have_come() {
+    let stage = Stage::new(home!());
+    for who in ["human:alice", "claude:1", "codex:1"] {
+        stage.run(who, &["join"]);
+    }
+    stage.screen("inbox-empty", "codex:1", &["inbox"]);
+    stage.run("claude:1", &["send", "codex", LONG]);
+    stage.run("claude:1", &["send", "codex", "when you have a minute", "--when-idle"]);
+    stage.run("claude:1", &["ask", "codex", "keep the old column\nfor now?", "--no-wait"]);
+    stage.screen("inbox", "human:alice", &["inbox", "--all"]);
+    stage.screen("inbox-questions", "codex:1", &["inbox", "--questions"]);
+    stage.run("codex:1", &["recv"]);
+    stage.screen("msg-status-question", "claude:1", &["msg", "status", "6"]);
+    stage.run("codex:1", &["reply", "6", "yes, until the backfill is done"]);
+    stage.run("claude:1", &["send", "codex", "forget it"]);
+    stage.run("claude:1", &["msg", "withdraw", "8"]);
+    stage.screen("msg-sent", "claude:1", &["msg", "sent"]);
+    stage.screen("error-reply", "claude:1", &["reply", "6", "me too"]);
+    stage.screen("remind-none", "claude:1", &["remind", "list"]);
+    stage.screen("error-remind", "claude:1", &["remind", "5m", "look", "--every", "1s", "--times", "3"]);
+}
+
+#[test]
 fn names_and_words_of_every_script_keep_their_columns() {
     let stage = Stage::new(home!());
     stage.run("human:alice", &["join", "--name", "alice"]);
@@ -319,10 +392,15 @@ fn the_doctor() {
     for dir in [".claude", ".codex"] {
         std::fs::create_dir_all(stage.home.path().join(dir)).unwrap();
     }
+    // A room that everybody has left.
+    stage.run("human:alice", &["join"]);
+    stage.run("human:alice", &["notes", "add", "the cart rounds twice"]);
+    stage.run("human:alice", &["leave"]);
     stage.run("human:alice", &["install", "codex"]);
     std::fs::write(stage.home.path().join(".agents/skills/talking-stick/SKILL.md"), "an older one").unwrap();
     screen("doctor", &stage.home, || {
-        let mut command = stage.tt("human:alice", &["doctor", "--text"]);
+        // However slow this machine is at the moment, a hook takes less than that.
+        let mut command = stage.tt("human:alice", &["doctor", "--slow-hook", "150s", "--text"]);
         command.env("PATH", &bin).env("TALKING_STICK_DAEMON", bin.join("ttd"));
         command
     });

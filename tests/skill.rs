@@ -22,6 +22,12 @@ fn every_command_the_skill_quotes_works() {
     home.script("bin/tt", &format!("#!/bin/sh\nexec {} \"$@\"\n", home.tt_path().display()));
     let commands: Vec<&str> = SKILL.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     assert!(commands.len() > 10, "{commands:?}");
+    // Somebody to ask, who asks something itself.
+    let as_claude = |args: &[&str]| run::finish(home.tt(args).env("TT_HARNESS_AGENT_ID", "claude:1"));
+    as_claude(&["join"]).ok();
+    run::finish(home.tt(&["join"]).env("CODEX_THREAD_ID", "t-1")).ok();
+    let asked = as_claude(&["ask", "codex", "old column?", "--no-wait"]).ok().json();
+    let question = asked["event_seq"].clone();
     for command in commands {
         if command.starts_with("tt take") {
             // From somebody who held the stick and whose process is gone.
@@ -29,7 +35,10 @@ fn every_command_the_skill_quotes_works() {
             assert_eq!(claude.straight(&["try"]).tt.ok().json()["status"], "your_turn");
         }
         // A wait lasts until something happens, and here nothing does.
-        let bounded = if command == "tt wait" { format!("{command} --timeout 1s") } else { command.to_owned() };
+        let bounded = match command {
+            "tt wait" => format!("{command} --timeout 1s"),
+            _ => command.replace("--timeout 5m", "--timeout 1s").replace("reply 42", &format!("reply {question}")),
+        };
         let mut shell = home.command("/bin/sh");
         let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
         shell
@@ -39,7 +48,8 @@ fn every_command_the_skill_quotes_works() {
             .env("TALKING_STICK_WAITER_GRACE", "0s");
         let finished = run::finish(&mut shell);
         // 5: nothing came in time.
-        let expected: &[Option<i32>] = if command == "tt wait" { &[Some(0), Some(5)] } else { &[Some(0)] };
+        let waits = command == "tt wait" || command.starts_with("tt ask");
+        let expected: &[Option<i32>] = if waits { &[Some(0), Some(5)] } else { &[Some(0)] };
         assert!(expected.contains(&finished.code), "{command}: {finished:?}");
     }
     // What is quoted in a sentence with an ellipsis is run with something in its place, by another agent who has the stick.
@@ -97,4 +107,16 @@ fn every_tool_the_skill_names_is_there() {
         .collect();
     assert!(named.len() >= 8, "{named:?}");
     assert!(named.iter().all(|name| tools.contains(name)), "{named:?} {tools:?}");
+}
+
+#[test]
+fn the_skill_says_how_to_receive_and_what_to_do_while_waiting_or_without_any_of_it() {
+    let section = SKILL.split("\n## Receiving while you work\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    for said in ["`tt msg recv --follow` under it", "Where hooks are installed", "`tt wait` between two steps"] {
+        assert!(section.contains(said), "{said}");
+    }
+    assert!(
+        section.contains("While you wait, read, review, plan") && section.contains("If neither the MCP tools nor `tt`")
+    );
+    assert!(!SKILL.contains("joined or left."), "joins and leaves end no wait");
 }

@@ -1,5 +1,6 @@
 //! The daemon as a process: its life, its files, who calls it.
 
+mod hanging;
 mod identity;
 mod layers;
 mod layout;
@@ -8,4 +9,5 @@ mod lost_files;
 mod namespaces;
 mod recovery;
 mod service;
+mod sessions;
 mod versions;

@@ -1,5 +1,7 @@
 //! What happens in rooms: turns, messages, membership.
 
+mod asking;
+mod deliveries;
 mod limits;
 mod messages;
 mod names;

@@ -22,10 +22,15 @@ fn as_person(home: &Home, args: &[&str]) -> String {
     run::finish(home.tt(args).current_dir(home.path().join("repo"))).ok().stdout
 }
 
+/// What these tests may print: plain ASCII and the signs that `tt` itself uses. Everything else came from `NASTY`.
+fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_graphic() || matches!(c, ' ' | '\n' | '→' | '·' | '…' | '–' | '—'))
+}
+
 #[track_caller]
 fn harmless(text: &str) {
     assert!(!text.is_empty());
-    assert!(text.lines().all(tt_proto::escape::is_harmless), "{text:?}");
+    assert!(is_plain(text), "{text:?}");
 }
 
 #[test]
@@ -275,7 +280,7 @@ fn a_hostile_daemon_cannot_drive_the_terminal_through_any_field() {
                 command.env("TALKING_STICK_SOCKET", dir.join("s")).current_dir(home.path().join("repo"));
                 let shown = run::finish(&mut command);
                 for text in [&shown.stdout, &shown.stderr] {
-                    assert!(text.lines().all(tt_proto::escape::is_harmless), "{args:?}, text {number}: {text:?}");
+                    assert!(is_plain(text), "{args:?}, text {number}: {text:?}");
                 }
                 tried += 1;
                 // The first texts are those of the greeting, which no answer is without.

@@ -43,10 +43,15 @@ fn a_newer_client_replaces_an_older_daemon_once() {
 
 /// An older daemon in a process of its own: this very program, running the test below.
 fn old_daemon(home: &Home) -> Running {
-    let mut command: Command = home.command(std::env::current_exe().unwrap());
-    let old = Running::start(command.args(["--exact", "versions::plays_an_older_daemon", "--ignored", "--nocapture"]));
+    let old = Running::start(&mut old_daemon_command(home));
     home.wait_for(&old);
     old
+}
+
+fn old_daemon_command(home: &Home) -> Command {
+    let mut command: Command = home.command(std::env::current_exe().unwrap());
+    command.args(["--exact", "versions::plays_an_older_daemon", "--ignored", "--nocapture"]);
+    command
 }
 
 #[test]
@@ -69,6 +74,23 @@ fn plays_an_older_daemon() {
         stopper.stop();
     });
     assert!(daemon.ended_within(LIMIT));
+    // The process goes on for as long as its input does.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn stopping_waits_until_the_process_has_ended_and_not_only_for_its_lock() {
+    let home = home!();
+    let mut command = old_daemon_command(&home);
+    let mut old = Running::spawn(command.stdin(std::process::Stdio::piped()));
+    let input = old.stdin();
+    home.wait_for(&old);
+    let stop = Running::start(&mut home.tt(&["--json", "daemon", "stop"]));
+    home.wait_until_gone();
+    assert!(!stop.ended_within(std::time::Duration::from_millis(500)), "the process still runs");
+    drop(input);
+    assert_eq!(stop.finish().ok().json()["status"], "stopped");
+    old.finish().ok();
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tt_client::connect::Settings;
-use tt_proto::requests::{DaemonStatus, WaitForEvents, WaitForTurn};
+use tt_proto::ErrorCode;
+use tt_proto::requests::{DaemonStatus, LeaveRoom, SendMessage, WaitForEvents, WaitForTurn};
 use tt_tests::home::send;
 use tt_tests::{Home, LIMIT, Member, Running, block_on, home, run};
 
@@ -208,6 +209,24 @@ fn a_member_removed_while_it_waits_is_told_so() {
     tt(&home, "holder", &["kick", "waiter", "--force"]);
     let told = waiting.finish();
     assert_eq!((told.code, told.json()["status"].as_str()), (Some(3), Some("removed")));
+    assert_eq!((&told.json()["kicked_by"], told.json().get("kick_reason")), (&"holder".into(), None));
+
+    tt(&home, "waiter", &["join"]);
+    let waiting = wait(&home, "waiter", &["--park", "--text"]);
+    tt(&home, "holder", &["kick", "waiter", "--force", "--reason", "it loops\u{1b}[2J"]);
+    let told = waiting.finish();
+    assert_eq!(told.code, Some(3), "{told:?}");
+    assert!(told.stdout.starts_with("holder kicked you from this room: it loops\\u{1b}[2J\n"), "{told:?}");
+    // A command that waits for the stick is told as well, and does not run.
+    tt(&home, "waiter", &["join"]);
+    tt(&home, "holder", &["try"]);
+    let waiting = Running::start(&mut home.tt_as("waiter", &["run", "--", "touch", "ran"]));
+    until_waiting(&home, 1);
+    tt(&home, "holder", &["kick", "waiter", "--force", "--reason", "it loops"]);
+    let refused = waiting.finish().refused(3);
+    assert_eq!(refused["error"], "kicked");
+    assert!(refused["message"].as_str().unwrap().contains("it loops"), "{refused}");
+    assert!(!home.workspace().join("ran").exists());
 }
 
 #[test]
@@ -227,6 +246,30 @@ fn joins_and_leaves_do_not_end_a_wait_and_come_with_its_answer_once() {
     tt(&home, "waiter", &["join"]);
     let later = run::finish(&mut home.tt_as("waiter", &["wait", "--timeout", "1ms"])).json();
     assert_eq!(types(&later), Vec::<&str>::new());
+}
+
+#[test]
+fn a_join_is_kept_through_the_calls_of_a_long_wait_and_ends_none_of_them() {
+    let home = home!();
+    let config = home.paths().config_dir;
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("config.toml"), "[policy]\nwait_max = \"10ms\"\n").unwrap();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    caught_up(&home, "waiter");
+    // The first call of many brings the joins.
+    tt(&home, "guest", &["join"]);
+    let told = run::finish(&mut home.tt_as("waiter", &["wait", "--timeout", "200ms"]));
+    let answer = told.json();
+    assert_eq!(
+        (told.code, answer["status"].as_str(), types(&answer)),
+        (Some(5), Some("timeout"), vec!["member_joined"])
+    );
+    tt(&home, "guest", &["leave"]);
+    let waiting = wait(&home, "waiter", &[]);
+    tt(&home, "holder", &["msg", "send", "waiter", "a question"]);
+    let answer = waiting.finish().ok().json();
+    assert_eq!((answer["status"].as_str(), types(&answer)), (Some("events"), vec!["message_sent", "member_left"]));
 }
 
 #[test]
@@ -280,9 +323,10 @@ fn a_command_runs_with_the_stick_and_leaves_a_handoff_however_it_ends() {
     assert!(status.starts_with("built\n") && status.contains("exit status 7"), "{status}");
     let missing = run::finish(&mut home.tt_as("runner", &["run", "--", "no-such-program"]));
     assert_eq!(missing.code, Some(127));
-    let running = Running::start(&mut home.tt_as("runner", &["run", "--", "sleep", "60"]));
+    let running = Running::start(&mut home.tt_as("runner", &["run", "--", "sh", "-c", "touch started; exec sleep 60"]));
     let started = Instant::now();
-    while tt(&home, "watcher", &["state"])["room"]["owner"] != "runner" {
+    // Told to end before that, it has nothing to report but that the command was not started.
+    while !home.workspace().join("started").exists() {
         assert!(started.elapsed() < LIMIT);
     }
     running.signal(Signal::SIGTERM);
@@ -293,4 +337,89 @@ fn a_command_runs_with_the_stick_and_leaves_a_handoff_however_it_ends() {
     tt(&home, "runner", &["try"]);
     run::finish(&mut home.tt_as("runner", &["run", "--", "true"])).ok();
     assert_eq!(tt(&home, "runner", &["state"])["room"]["owner"], "runner");
+}
+
+#[test]
+fn a_wait_that_joins_reports_no_old_news() {
+    let home = home!();
+    let member = tt(&home, "holder", &["join"]);
+    assert_eq!(member["agent_id"], "holder");
+    block_on(async {
+        // More changes than one answer reports.
+        home.come_and_go(60, home.workspace()).await;
+        let settings = Settings {
+            context_path: Some(home.workspace().display().to_string()),
+            joins: true,
+            ..home.settings_of("newcomer")
+        };
+        let mut newcomer = tt_client::connect::Client::connect(settings).await.unwrap();
+        let wait = WaitForTurn {
+            room_id: newcomer.welcome().room_id.clone().unwrap(),
+            max_wait_ms: Some(0),
+            park: Some(true),
+            include_events: Some(true),
+            ..Default::default()
+        };
+        let told = newcomer.call(wait.clone()).await.unwrap();
+        assert_eq!(told.events.unwrap(), [], "it came after all of that");
+        home.come_and_go(1, home.workspace()).await;
+        let told = newcomer.call(wait).await.unwrap();
+        assert_eq!(told.events.unwrap().len(), 2, "a join and a leave since then");
+    });
+}
+
+#[test]
+fn a_turn_that_the_caller_took_itself_while_tt_run_waited_is_kept() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    tt(&home, "holder", &["try"]);
+    tt(&home, "runner", &["join"]);
+    let waiting = Running::start(&mut home.tt_as("runner", &["run", "--", "touch", "ran"]));
+    until_waiting(&home, 1);
+    let turn = tt(&home, "runner", &["take", "--operator", "--reason", "a person told me to"])["turn_id"].clone();
+    waiting.finish().ok();
+    assert!(home.workspace().join("ran").exists());
+    let room = tt(&home, "runner", &["state"])["room"].clone();
+    assert_eq!((&room["owner"], &room["turn_id"]), (&"runner".into(), &turn), "{room}");
+}
+
+#[test]
+fn a_refused_command_makes_nobody_a_member_and_one_that_succeeds_does() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    let members = || tt(&home, "holder", &["state"])["members"].as_array().unwrap().len();
+    let refused = run::finish(&mut home.tt_as("stranger", &["msg", "recv", "--from", "nobody"])).refused(3);
+    assert_eq!((refused["error"].as_str(), members()), (Some("unknown_recipient"), 1), "{refused}");
+    run::finish(&mut home.tt_as("stranger", &["run", "--", "true"])).ok();
+    assert_eq!(members(), 2);
+    let told = run::finish(&mut home.tt_as("reader", &["msg", "recv", "--text"])).ok();
+    assert!(told.stderr.starts_with("joined "), "{told:?}");
+    assert_eq!(members(), 3);
+}
+
+#[test]
+fn a_connection_joins_by_the_one_call_it_is_told_to_and_only_if_that_succeeds() {
+    let home = home!();
+    tt(&home, "holder", &["join"]);
+    block_on(async {
+        let context_path = Some(home.workspace().display().to_string());
+        let settings = Settings { context_path, ..home.settings_of("stranger") };
+        let mut stranger = tt_client::connect::Client::connect(settings).await.unwrap();
+        let room_id = stranger.welcome().room_id.clone().unwrap();
+        let say = |to: &str| SendMessage {
+            room_id: room_id.clone(),
+            body: "hello".into(),
+            to: Some(to.into()),
+            ..Default::default()
+        };
+        let is_member = || tt(&home, "holder", &["state"])["members"].as_array().unwrap().len() == 2;
+        assert_eq!(stranger.call(say("holder")).await.unwrap_err().code, ErrorCode::UnknownMember);
+        assert_eq!(stranger.call_and_join(say("nobody")).await.unwrap_err().code, ErrorCode::UnknownRecipient);
+        assert!(!is_member(), "it was refused");
+        stranger.call_and_join(say("holder")).await.unwrap();
+        assert!(is_member());
+        stranger.call(LeaveRoom { room_id: room_id.clone(), ..Default::default() }).await.unwrap();
+        assert_eq!(stranger.call(say("holder")).await.unwrap_err().code, ErrorCode::UnknownMember, "it left");
+        assert!(!is_member());
+    });
 }

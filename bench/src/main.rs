@@ -121,9 +121,12 @@ async fn measure(args: &Args) -> Fallible<bool> {
     group!(["turn"], async { one(turns::release_to_turn(effort).await) });
     group!(["killed"], async { one(turns::holder_killed(effort).await) });
     group!(["tt-send"], processes::whole_send(effort));
+    group!(["hook", "hook-mute", "hook-full", "hook-killed", "hook-absent"], processes::hook(effort));
     group!(["tt-line"], async { one(processes::line(effort).await) });
+    group!(["ask"], async { one(processes::ask(effort).await) });
     group!(["prompt-mute"], async { one(processes::mute_prompt(effort).await) });
     group!(["cold"], async { one(processes::cold(effort).await) });
+    group!(["install-json", "install-toml"], processes::install(effort));
     group!(["idle"], memory::idle(effort));
     group!(["memory"], memory::resident(effort));
     group!(["sizes"], sizes::run(effort));

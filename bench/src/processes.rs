@@ -27,6 +27,11 @@ const SEND: [&str; 4] = ["msg", "send", "bench:reader", BODY];
 /// Runs a program to its end, silently, and adds how long that took.
 fn sample(mut command: Command, samples: &mut Samples) -> Fallible<()> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
+    time(command, samples)
+}
+
+/// Runs a program to its end with the input and output it has, and adds how long that took.
+fn time(mut command: Command, samples: &mut Samples) -> Fallible<()> {
     let from = now();
     let ended = command.status()?;
     let until = now();
@@ -62,6 +67,53 @@ pub(crate) async fn whole_send(effort: Effort) -> Fallible<Vec<Row>> {
             rows.push(Row::times(&name, &format!("{what}, as a time"), samples, Target::Most(3_000.0)));
         }
     }
+    Ok(rows)
+}
+
+const HOOK_INPUT: &str = r#"{"session_id":"bench","cwd":"/","hook_event_name":"PreToolUse","tool_name":"Read"}"#;
+
+/// However bad things are, no hook may take longer, in microseconds.
+const LONGEST_HOOK: Target = Target::Most(250_000.0);
+
+/// The hook of a tool call, from its start to its end: with a daemon, and with one that does not answer, was killed or is absent.
+pub(crate) async fn hook(effort: Effort) -> Fallible<Vec<Row>> {
+    let scratch = two_members().await?;
+    let input = scratch.workspace().join("input");
+    std::fs::write(&input, HOOK_INPUT)?;
+    let run_hook = |samples: &mut Samples| -> Fallible<()> {
+        let mut command = scratch.tt_in_claude(&["hook", "--harness", "claude", "tool_started"])?;
+        command.stdin(std::fs::File::open(&input)?).stdout(Stdio::null());
+        time(command, samples)
+    };
+    let (mut hooks, mut spawned) = (Samples::default(), Samples::default());
+    for round in 0..WARM_UP + effort.of(500, 100) {
+        if round == WARM_UP {
+            [hooks, spawned] = [(); 2].map(|()| Samples::default());
+        }
+        spawn(&scratch, &mut spawned)?;
+        run_hook(&mut hooks)?;
+    }
+    let row = Row::times("hook", "tt hook of a tool call, whole process", &hooks, Target::MostTimes(3.0));
+    let mut rows = vec![row.against("/bin/true p50", spawned.p50())];
+    let mut add = |name: &str, when: &str| -> Fallible<()> {
+        let mut samples = Samples::default();
+        (0..effort.of(20, 5)).try_for_each(|_| run_hook(&mut samples))?;
+        rows.push(Row::times(name, &format!("tt hook, whole process, {when}"), &samples, LONGEST_HOOK).by_p99());
+        Ok(())
+    };
+    let daemon = Pid::from_raw(i32::try_from(scratch.daemon_pid()?)?);
+    kill(daemon, Signal::SIGSTOP)?;
+    let stopped = add("hook-mute", "with a daemon that does not answer");
+    // Its log cannot be written either.
+    let log = scratch.data_dir().join("hooks.log");
+    let _ = std::fs::remove_file(&log);
+    std::os::unix::fs::symlink("/dev/full", log)?;
+    let full = add("hook-full", "with such a daemon and a full disk");
+    kill(daemon, Signal::SIGKILL)?;
+    stopped.and(full)?;
+    add("hook-killed", "with the socket of a daemon that was killed")?;
+    std::fs::remove_file(scratch.socket()?)?;
+    add("hook-absent", "without a daemon")?;
     Ok(rows)
 }
 
@@ -103,6 +155,37 @@ pub(crate) async fn line(effort: Effort) -> Fallible<Row> {
     Ok(Row::times("tt-line", what, &lines, Target::MostTimes(4.0)).against("/bin/true p50", spawned.p50()))
 }
 
+/// A question to an agent that listens, from the start of `tt ask` to its end: the question is shown, `tt reply` answers it, and the
+/// answer is back.
+pub(crate) async fn ask(effort: Effort) -> Fallible<Row> {
+    let scratch = two_members().await?;
+    let mut asked = Player::spawn(scratch.tt("bench:reader", &["msg", "recv", "--follow", "--json"])?)?;
+    let (mut answers, mut sends) = (Samples::default(), Samples::default());
+    for round in 0..WARM_UP + effort.of(300, 80) {
+        if round == WARM_UP {
+            [answers, sends] = [(); 2].map(|()| Samples::default());
+        }
+        sample(scratch.tt("bench:sender", &SEND)?, &mut sends)?;
+        asked.line()?;
+        let mut command = scratch.tt("bench:sender", &["ask", "bench:reader", BODY])?;
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let from = now();
+        let mut asking = command.spawn()?;
+        let question: serde_json::Value = serde_json::from_str(&asked.line()?)?;
+        let event_seq = question["event_seq"].to_string();
+        let mut reply = scratch.tt("bench:reader", &["reply", &event_seq, BODY])?;
+        let replied = reply.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+        let ended = asking.wait()?;
+        let until = now();
+        if !replied.success() || !ended.success() {
+            return Err(format!("tt reply: {replied}, tt ask: {ended}").into());
+        }
+        answers.add(from, until);
+    }
+    let what = "tt ask, whole process, answered at once by a process of its own";
+    Ok(Row::times("ask", what, &answers, Target::MostTimes(5.0)).against("tt msg send p50", sends.p50()))
+}
+
 /// No daemon and no database yet, to the end of the first `tt`.
 pub(crate) async fn cold(effort: Effort) -> Fallible<Row> {
     let mut samples = Samples::default();
@@ -120,4 +203,33 @@ pub(crate) async fn cold(effort: Effort) -> Fallible<Row> {
         samples.add(from, until);
     }
     Ok(Row::times("cold", "cold: no daemon, no database, to the first answer", &samples, Target::Most(60_000.0)))
+}
+
+/// The keys of a large settings file.
+const KEYS: usize = 50_000;
+
+/// `tt install` into a settings file of many keys, in both formats.
+pub(crate) async fn install(effort: Effort) -> Fallible<Vec<Row>> {
+    let json: Vec<String> = (0..KEYS).map(|n| format!("\n    \"key {n}\": {{ \"command\": \"{n}\" }}")).collect();
+    let json = format!("{{\n  \"mcpServers\": {{{}\n  }}\n}}\n", json.join(","));
+    let toml: String = (0..KEYS).map(|n| format!("key{n} = {n}\n")).collect();
+    let mut rows = Vec::new();
+    for (name, harness, file, text) in
+        [("install-json", "claude", ".claude.json", json), ("install-toml", "codex", ".codex/config.toml", toml)]
+    {
+        let (scratch, mut samples) = (Scratch::new()?, Samples::default());
+        let file = scratch.home().join(file);
+        // A harness without its directory is not installed, and skipped.
+        std::fs::create_dir_all(scratch.home().join(format!(".{harness}")))?;
+        for _ in 0..effort.of(20, 5) {
+            std::fs::write(&file, &text)?;
+            sample(scratch.tt("bench:first", &["install", harness])?, &mut samples)?;
+            if !std::fs::read_to_string(&file)?.contains("talking-stick") {
+                return Err(format!("{} was not changed", file.display()).into());
+            }
+        }
+        let what = format!("tt install {harness} into a file of {KEYS} keys, whole process");
+        rows.push(Row::times(name, &what, &samples, Target::Most(1_000_000.0)));
+    }
+    Ok(rows)
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tt_client::connect::{Client, HttpClient, Settings};
 use tt_proto::RoomId;
-use tt_proto::paths::Environment;
+use tt_proto::paths::{Environment, Paths};
 use tt_proto::requests::JoinPath;
 
 use crate::Fallible;
@@ -107,6 +107,10 @@ impl Scratch {
         Ok(())
     }
 
+    pub(crate) fn home(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -122,6 +126,10 @@ impl Scratch {
 
     pub(crate) fn daemon_pid(&self) -> Fallible<u32> {
         Ok(self.daemon.as_ref().ok_or("no daemon")?.id())
+    }
+
+    pub(crate) fn socket(&self) -> Fallible<PathBuf> {
+        Ok(Paths::resolve(&Environment::of(self.environment()))?.socket)
     }
 
     fn environment(&self) -> Vec<(&'static str, PathBuf)> {

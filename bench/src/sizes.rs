@@ -1,9 +1,15 @@
-//! Whether a long log or many rooms make anything slower: the same three calls against databases of three sizes.
+//! Whether a long log or many rooms make anything slower: the same calls against databases of three sizes, and how long a search
+//! takes in the longest log.
+
+use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 use tt_client::connect::Client;
 use tt_proto::RoomId;
+use tt_proto::policy::Policy;
 use tt_proto::requests::{GetRoomEvents, GetRoomState, SendMessage};
+use tt_store::sqlite::SqliteStore;
+use tt_store::{Maintenance, Store};
 
 use crate::limits::BODY;
 use crate::roles::key;
@@ -21,6 +27,12 @@ const TAIL: i64 = 100;
 /// Samples of one size before the next has its turn.
 const BLOCK: usize = 20;
 
+/// How many events are added to the full-text index at once.
+const INDEX_STEP: usize = 10_000;
+
+/// The most that a search may take, in microseconds: for a word of one event, and for a word of every event.
+const MAX_SEARCH_TIMES: [f64; 2] = [5_000.0, 60_000.0];
+
 const CALLS: [&str; 3] = ["send", "tail", "state"];
 
 pub(crate) async fn run(effort: Effort) -> Fallible<Vec<Row>> {
@@ -31,6 +43,9 @@ pub(crate) async fn run(effort: Effort) -> Fallible<Vec<Row>> {
         events.push((size, House::with(1, size).await?));
     }
     rows.extend(compare("events", &events, effort).await?);
+    if let Some((size, house)) = events.last() {
+        rows.extend(search(*size, house, effort).await?);
+    }
     drop(events);
     let mut rooms = Vec::new();
     for size in ROOMS {
@@ -52,6 +67,7 @@ impl House {
         let mut scratch = Scratch::new()?;
         let own = scratch.workspace().canonicalize()?.display().to_string();
         fill(&scratch, &own, rooms, events_each)?;
+        index(&scratch).await?;
         scratch.start().await?;
         scratch.member("bench:other").await?;
         let (client, room) = scratch.member("bench:sender").await?;
@@ -70,13 +86,20 @@ impl House {
                 })
                 .await?,
             ),
-            "state" => drop(rpc.call(GetRoomState { room_id: room }).await?),
+            "state" => drop(rpc.call(GetRoomState { room_id: room, ..Default::default() }).await?),
             _ => {
-                let newest = rpc.call(GetRoomState { room_id: room.clone() }).await?.cursor_event_seq;
+                let newest =
+                    rpc.call(GetRoomState { room_id: room.clone(), ..Default::default() }).await?.cursor_event_seq;
                 self.tail(newest).await?;
             }
         }
         Ok(())
+    }
+
+    /// Searches for events with this word, as `tt events --grep` does. Returns how many came.
+    async fn find(&self, word: &str) -> Fallible<usize> {
+        let search = GetRoomEvents { room_id: self.room.clone(), grep: Some(word.to_owned()), ..Default::default() };
+        Ok(self.client.rpc().call(search).await?.events.len())
     }
 
     async fn tail(&self, newest: i64) -> Fallible<()> {
@@ -96,7 +119,7 @@ impl House {
 
 /// Writes rooms and logs straight into the tables; through the daemon a million would take minutes.
 fn fill(scratch: &Scratch, own: &str, rooms: usize, events_each: usize) -> Fallible<()> {
-    tt_store::sqlite::SqliteStore::create(&scratch.database())?;
+    SqliteStore::create(&scratch.database())?;
     let connection = Connection::open(scratch.database())?;
     connection.execute_batch("PRAGMA synchronous = OFF; BEGIN")?;
     let wall = ttd::clock::wall().to_string();
@@ -111,17 +134,52 @@ fn fill(scratch: &Scratch, own: &str, rooms: usize, events_each: usize) -> Falli
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
          INSERT INTO room_events (event_id, room_id, turn_id, event_type, from_agent_id, created_at, payload_json)
          SELECT lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-' || hex(randomblob(2)) || '-' ||
-                hex(randomblob(2)) || '-' || hex(randomblob(6))), ?1, 1, 'message_sent', 'bench:other', ?3, ?4 FROM n",
+                hex(randomblob(2)) || '-' || hex(randomblob(6))), ?1, 1, 'message_sent', 'bench:other', ?3,
+                json_object('body', ?4 || ' item' || i, 'delivery_hint', 'normal') FROM n",
     )?;
-    let payload = serde_json::json!({ "body": BODY, "delivery_hint": "normal" }).to_string();
     for n in 0..rooms {
         let id = RoomId::fresh();
         let path = if n == rooms / 2 { own.to_owned() } else { format!("{own}-{n}") };
         room.execute(params![id.as_str(), path, wall])?;
         members.execute(params![id.as_str(), wall])?;
-        events.execute(params![id.as_str(), i64::try_from(events_each)?, wall, payload])?;
+        events.execute(params![id.as_str(), i64::try_from(events_each)?, wall, BODY])?;
     }
     Ok(connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?)
+}
+
+/// Fills the full-text index, as the daemon would in small steps.
+async fn index(scratch: &Scratch) -> Fallible<()> {
+    let clock = Arc::new(ttd::clock::Clock::default());
+    let store = SqliteStore::open_volatile(&scratch.database(), clock, Policy::default())?;
+    while store.reader()?.has_unindexed_events()? {
+        store.maintain(Maintenance::IndexEvents { limit: INDEX_STEP }).await??;
+    }
+    Ok(())
+}
+
+/// Searches for a word that one event has, and for one that every event has.
+async fn search(size: usize, house: &House, effort: Effort) -> Fallible<Vec<Row>> {
+    let rare = format!("item{}", size / 2);
+    let searches =
+        [("search", rare.as_str(), "a word of one event"), ("search-common", "renderer", "a word of every event")];
+    let mut rows = Vec::new();
+    for ((name, word, what), most) in searches.into_iter().zip(MAX_SEARCH_TIMES) {
+        let expected = if name == "search" { 1 } else { 50 };
+        let mut samples = Samples::default();
+        for round in 0..effort.of(200, 40) + 10 {
+            let from = now();
+            let found = house.find(word).await?;
+            if found != expected {
+                return Err(format!("a search for {word} found {found} events").into());
+            }
+            if round >= 10 {
+                samples.add(from, now());
+            }
+        }
+        let name = format!("sizes-events-{size}-{name}");
+        rows.push(Row::times(&name, &format!("search for {what} among {size}"), &samples, Target::Most(most)));
+    }
+    Ok(rows)
 }
 
 /// Samples each call on each house in turns and holds the larger ones against the smallest.
@@ -136,8 +194,12 @@ async fn compare(of: &str, houses: &[(usize, House)], effort: Effort) -> Fallibl
         }
         for _ in 0..effort.of(2_000, 400) / BLOCK {
             for ((_, house), samples) in houses.iter().zip(&mut samples) {
-                let newest =
-                    house.client.rpc().call(GetRoomState { room_id: house.room.clone() }).await?.cursor_event_seq;
+                let newest = house
+                    .client
+                    .rpc()
+                    .call(GetRoomState { room_id: house.room.clone(), ..Default::default() })
+                    .await?
+                    .cursor_event_seq;
                 for _ in 0..BLOCK {
                     let from = now();
                     match call {

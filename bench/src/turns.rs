@@ -17,7 +17,7 @@ use crate::{Effort, Fallible};
 /// Returns once so many members of the room wait. Not part of what is measured.
 async fn until_waiting(client: &Client, room: &RoomId, agent: &str) -> Fallible<()> {
     loop {
-        let state = client.rpc().call(GetRoomState { room_id: room.clone() }).await?;
+        let state = client.rpc().call(GetRoomState { room_id: room.clone(), ..Default::default() }).await?;
         if state.members.iter().any(|m| m.agent_id.as_str() == agent && m.waiting) {
             return Ok(());
         }
@@ -104,7 +104,7 @@ pub(crate) async fn holder_killed(effort: Effort) -> Fallible<Row> {
 
 /// Returns once nobody holds the stick.
 async fn until_idle(client: &Client, room: &RoomId) -> Fallible<()> {
-    while client.rpc().call(GetRoomState { room_id: room.clone() }).await?.room.owner.is_some() {
+    while client.rpc().call(GetRoomState { room_id: room.clone(), ..Default::default() }).await?.room.owner.is_some() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())

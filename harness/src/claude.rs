@@ -1,6 +1,9 @@
 //! Claude Code.
 
-use crate::{Directory, EntryValue, Format, Harness, McpConfig, Session, SessionFiles, Variables};
+use crate::{
+    Directory, EntryValue, Format, Harness, Hold, HookEvent, HookFile, Hooks, McpConfig, Session, SessionFiles, Speech,
+    Variables,
+};
 
 const CONFIG_DIR: Option<&str> = Some("CLAUDE_CONFIG_DIR");
 
@@ -9,6 +12,7 @@ pub(crate) static HARNESS: Harness = Harness {
     title: "Claude Code",
     program: "claude",
     package: "@anthropic-ai/claude-code",
+    tested_version: "2.1.325",
     mcp_client_prefix: "claude",
     variables: Variables {
         markers: &["CLAUDECODE"],
@@ -17,9 +21,11 @@ pub(crate) static HARNESS: Harness = Harness {
         reach_other_harnesses: true,
     },
     session: Session::Id { variables: &["CLAUDE_CODE_SESSION_ID"] },
-    mcp_session_key: None,
+    mcp_session_keys: &[],
+    mcp_tool_use_key: Some("claudecode/toolUseId"),
     // One process can resume another session; the environment of an MCP server names the one it was started in.
     session_files: Some(SessionFiles { dir: "sessions", session_id_key: "sessionId", process_start_key: "procStart" }),
+    server: None,
     config_dir: Directory { variable: CONFIG_DIR, in_home: ".claude", subdirectory: "" },
     skill_dir: Directory { variable: CONFIG_DIR, in_home: ".claude", subdirectory: "skills" },
     mcp: McpConfig {
@@ -34,4 +40,26 @@ pub(crate) static HARNESS: Harness = Harness {
             ("args", EntryValue::Arguments),
         ],
     },
+    hooks: Hooks::File(HookFile {
+        dir: Directory { variable: CONFIG_DIR, in_home: ".claude", subdirectory: "" },
+        name: "settings.json",
+        timeout: 5,
+        names_commands: false,
+        trust: None,
+        events: &[
+            HookEvent::with_context("SessionStart", "session_started"),
+            HookEvent::with_context("UserPromptSubmit", "prompt"),
+            HookEvent::with_context("PreToolUse", "tool_started"),
+            // Fires with the question; the notification comes seconds later.
+            HookEvent::new("PermissionRequest", "permission_asked"),
+            HookEvent::with_context("PostToolUse", "tool_ended"),
+            // Also after a command that exits with another status than 0.
+            HookEvent::with_context("PostToolUseFailure", "tool_ended"),
+            HookEvent::new("SubagentStop", "subagent_ended"),
+            HookEvent::that_holds("Stop", "turn_ended"),
+            HookEvent::new("SessionEnd", "session_ended"),
+        ],
+    }),
+    // More is replaced by a preview and the path of a file; a decision with a reason is shown to the model twice.
+    speech: Speech { max_chars: 10_000, hold: Hold::Context },
 };

@@ -1,12 +1,16 @@
 //! Codex.
 
-use crate::{Directory, EntryValue, Format, Harness, McpConfig, Session, Variables};
+use crate::{
+    Directory, EntryValue, Format, Harness, Hold, HookEvent, HookFile, HookTrust, Hooks, McpConfig, Session,
+    SessionServer, Speech, Variables,
+};
 
 pub(crate) static HARNESS: Harness = Harness {
     name: "codex",
     title: "Codex",
     program: "codex",
     package: "@openai/codex",
+    tested_version: "0.166.0",
     mcp_client_prefix: "codex",
     variables: Variables {
         markers: &["CODEX_THREAD_ID", "CODEX_SESSION_ID", "CODEX_CI"],
@@ -14,10 +18,14 @@ pub(crate) static HARNESS: Harness = Harness {
         pid: None,
         reach_other_harnesses: false,
     },
-    session: Session::Id { variables: &["CODEX_THREAD_ID", "CODEX_SESSION_ID"] },
-    // Codex clears the environment of its MCP servers and names the thread with each call.
-    mcp_session_key: Some("threadId"),
+    session: Session::Id { variables: &["CODEX_SESSION_ID", "CODEX_THREAD_ID"] },
+    // Codex clears the environment of its MCP servers and names the session with each call. A subagent is another thread of
+    // the session that it works for.
+    mcp_session_keys: &["sessionId", "threadId"],
+    mcp_tool_use_key: None,
     session_files: None,
+    // All threads of a home run in one process, unless it was started by `codex exec`.
+    server: Some(SessionServer { argument: "app-server", socket: "app-server-control/app-server-control.sock" }),
     config_dir: Directory { variable: Some("CODEX_HOME"), in_home: ".codex", subdirectory: "" },
     skill_dir: Directory { variable: None, in_home: ".agents/skills", subdirectory: "" },
     mcp: McpConfig {
@@ -31,4 +39,27 @@ pub(crate) static HARNESS: Harness = Harness {
             ("env_vars", EntryValue::ForwardedVariables),
         ],
     },
+    hooks: Hooks::File(HookFile {
+        dir: Directory { variable: Some("CODEX_HOME"), in_home: ".codex", subdirectory: "" },
+        name: "hooks.json",
+        timeout: 5,
+        names_commands: false,
+        trust: Some(HookTrust {
+            dir: Directory { variable: Some("CODEX_HOME"), in_home: ".codex", subdirectory: "" },
+            name: "config.toml",
+            choice: "\"Trust all and continue\", or \"Review hooks\" to see each of them first",
+        }),
+        events: &[
+            HookEvent::with_context("SessionStart", "session_started"),
+            HookEvent::with_context("UserPromptSubmit", "prompt"),
+            HookEvent::with_context("PreToolUse", "tool_started"),
+            HookEvent::new("PermissionRequest", "permission_asked"),
+            HookEvent::with_context("PostToolUse", "tool_ended"),
+            HookEvent::that_holds("Stop", "turn_ended"),
+            // Codex gives these two a second at most.
+            HookEvent::within("Interrupt", "interrupted", 1),
+            HookEvent::within("SessionEnd", "session_ended", 1),
+        ],
+    }),
+    speech: Speech { max_chars: 10_000, hold: Hold::Decision("block") },
 };

@@ -1,12 +1,15 @@
 //! Gemini CLI.
 
-use crate::{Directory, EntryValue, Format, Harness, McpConfig, Session, Variables};
+use crate::{
+    Directory, EntryValue, Format, Harness, Hold, HookEvent, HookFile, Hooks, McpConfig, Session, Speech, Variables,
+};
 
 pub(crate) static HARNESS: Harness = Harness {
     name: "gemini",
     title: "Gemini CLI",
     program: "gemini",
     package: "@google/gemini-cli",
+    tested_version: "0.61.0",
     mcp_client_prefix: "gemini",
     variables: Variables {
         markers: &["GEMINI_CLI", "GEMINI_SESSION_ID"],
@@ -16,8 +19,10 @@ pub(crate) static HARNESS: Harness = Harness {
     },
     // Only hooks see GEMINI_SESSION_ID.
     session: Session::Process,
-    mcp_session_key: None,
+    mcp_session_keys: &[],
+    mcp_tool_use_key: None,
     session_files: None,
+    server: None,
     config_dir: Directory { variable: None, in_home: ".gemini", subdirectory: "" },
     skill_dir: Directory { variable: None, in_home: ".agents/skills", subdirectory: "" },
     mcp: McpConfig {
@@ -27,4 +32,22 @@ pub(crate) static HARNESS: Harness = Harness {
         section: "mcpServers",
         entry: &[("command", EntryValue::Program), ("args", EntryValue::Arguments)],
     },
+    hooks: Hooks::File(HookFile {
+        dir: Directory { variable: None, in_home: ".gemini", subdirectory: "" },
+        name: "settings.json",
+        // In milliseconds.
+        timeout: 5000,
+        names_commands: true,
+        trust: None,
+        events: &[
+            HookEvent::with_context("SessionStart", "session_started"),
+            HookEvent::with_context("BeforeAgent", "prompt"),
+            HookEvent::new("BeforeTool", "tool_started"),
+            HookEvent::with_context("AfterTool", "tool_ended"),
+            HookEvent::that_holds("AfterAgent", "turn_ended"),
+            HookEvent::new("Notification", "permission_asked"),
+            HookEvent::new("SessionEnd", "session_ended"),
+        ],
+    }),
+    speech: Speech { max_chars: 10_000, hold: Hold::Decision("deny") },
 };

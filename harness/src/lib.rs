@@ -11,9 +11,11 @@ mod claude;
 mod codex;
 mod config;
 mod gemini;
+mod hooks;
 mod opencode;
 
 pub use config::{Directory, EntryValue, Format, McpConfig};
+pub use hooks::{Hold, HookEvent, HookFile, HookTrust, Hooks, PROGRAM_PLACEHOLDER, PluginFile, Speaks, Speech};
 
 /// Every known harness, in the order in which people see them listed.
 pub const ALL: &[&Harness] = &[&claude::HARNESS, &codex::HARNESS, &gemini::HARNESS, &opencode::HARNESS];
@@ -39,18 +41,26 @@ pub struct Harness {
     pub program: &'static str,
     /// Its npm package, for installations that run as a script of an interpreter.
     pub package: &'static str,
+    /// The version that our tests with the real program run.
+    pub tested_version: &'static str,
     /// How the `clientInfo.name` of its MCP client begins, in lower case.
     pub mcp_client_prefix: &'static str,
     pub variables: Variables,
     pub session: Session,
-    /// The key in the `_meta` of an MCP call under which the harness names the session that makes the call.
-    pub mcp_session_key: Option<&'static str>,
+    /// The keys in the `_meta` of an MCP call under which the harness names the session that makes the call, the preferred
+    /// one first.
+    pub mcp_session_keys: &'static [&'static str],
+    /// The key in the `_meta` of an MCP call that names its tool use as the harness's hooks do.
+    pub mcp_tool_use_key: Option<&'static str>,
     pub session_files: Option<SessionFiles>,
+    pub server: Option<SessionServer>,
     /// The directory of its configuration. Where it exists, the harness is taken to be installed.
     pub config_dir: Directory,
     /// The directory from which it loads skills, one subdirectory for each.
     pub skill_dir: Directory,
     pub mcp: McpConfig,
+    pub hooks: Hooks,
+    pub speech: Speech,
 }
 
 /// The environment variables that a harness sets for the programs it starts.
@@ -87,6 +97,16 @@ pub struct SessionFiles {
     pub session_id_key: &'static str,
     /// The JSON key of the start time of the process in clock ticks since boot, as a number or a string.
     pub process_start_key: &'static str,
+}
+
+/// A process of a harness that runs several sessions at once. Its end and its ancestors say nothing of any one of them; it
+/// can be asked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SessionServer {
+    /// The first argument of such a process.
+    pub argument: &'static str,
+    /// Its socket, relative to [`Harness::config_dir`].
+    pub socket: &'static str,
 }
 
 impl Harness {
@@ -199,6 +219,17 @@ mod tests {
                 |(_, value): &&(_, EntryValue)| matches!(value, EntryValue::Program | EntryValue::CommandLine);
             assert_eq!(harness.mcp.entry.iter().filter(starts_program).count(), 1, "{}", harness.name);
             assert_unique("key of the MCP entry", harness.mcp.entry.iter().map(|(key, _)| *key));
+        }
+    }
+
+    #[test]
+    fn every_hook_file_tells_the_beginning_and_the_end_of_a_turn_and_of_a_session() {
+        for harness in ALL {
+            let Hooks::File(file) = &harness.hooks else { continue };
+            assert_unique("hook event", file.events.iter().map(|event| event.name));
+            for meaning in ["session_started", "prompt", "tool_started", "tool_ended", "turn_ended", "session_ended"] {
+                assert!(file.events.iter().any(|event| event.meaning == meaning), "{} {meaning}", harness.name);
+            }
         }
     }
 

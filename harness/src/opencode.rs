@@ -1,12 +1,13 @@
 //! OpenCode.
 
-use crate::{Directory, EntryValue, Format, Harness, McpConfig, Session, Variables};
+use crate::{Directory, EntryValue, Format, Harness, Hold, Hooks, McpConfig, PluginFile, Session, Speech, Variables};
 
 pub(crate) static HARNESS: Harness = Harness {
     name: "opencode",
     title: "OpenCode",
     program: "opencode",
     package: "opencode-ai",
+    tested_version: "1.18.33",
     mcp_client_prefix: "opencode",
     variables: Variables {
         markers: &["OPENCODE"],
@@ -15,8 +16,10 @@ pub(crate) static HARNESS: Harness = Harness {
         reach_other_harnesses: false,
     },
     session: Session::Process,
-    mcp_session_key: None,
+    mcp_session_keys: &[],
+    mcp_tool_use_key: None,
     session_files: None,
+    server: None,
     config_dir: Directory { variable: Some("XDG_CONFIG_HOME"), in_home: ".config", subdirectory: "opencode" },
     skill_dir: Directory { variable: None, in_home: ".agents/skills", subdirectory: "" },
     mcp: McpConfig {
@@ -30,4 +33,10 @@ pub(crate) static HARNESS: Harness = Harness {
             ("enabled", EntryValue::Bool(true)),
         ],
     },
+    hooks: Hooks::Plugin(PluginFile {
+        dir: Directory { variable: Some("XDG_CONFIG_HOME"), in_home: ".config", subdirectory: "opencode/plugins" },
+        name: "talking-stick.js",
+        text: include_str!("../plugins/opencode.js"),
+    }),
+    speech: Speech { max_chars: 10_000, hold: Hold::Decision("block") },
 };

@@ -2,13 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentId, Error, ErrorCode};
+use crate::compact::is_false;
+use crate::message::DeliveryHint;
+use crate::{AgentId, Error, ErrorCode, RoomId, WallTime};
 
 /// How far a message has come with one recipient. Everything but `Pending` and `Delivered` is final.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     /// No surface has handed it over yet.
+    #[default]
     Pending,
     /// A surface has handed it over.
     Delivered,
@@ -101,6 +104,118 @@ pub struct Recipient {
     /// The surface that handed the message over, or that listens and will.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surface: Option<Surface>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_at: Option<WallTime>,
+    /// The message that answered it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<i64>,
+    /// It was a question and it is over: its time ran out, or the recipient left.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_over: bool,
+    /// The answer came after the question was over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_late: bool,
+    /// Why it waits, while it is pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
+}
+
+impl Recipient {
+    /// A recipient to whom nothing was handed over yet.
+    pub fn pending(agent_id: AgentId) -> Self {
+        Self {
+            agent_id,
+            display_name: None,
+            state: DeliveryState::Pending,
+            surface: None,
+            delivered_at: None,
+            answered_by: None,
+            is_over: false,
+            is_late: false,
+            waits: None,
+        }
+    }
+}
+
+/// Why a message waits, and what brings it to its recipient.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    pub because: WaitReason,
+    /// The reason in words, for people: "busy for 2 min: comes with its next tool call".
+    pub text: String,
+}
+
+/// Why a message is not handed over at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// It is being handed over: a surface listens, or has taken it.
+    OnItsWay,
+    /// The recipient works: it comes with its next tool call.
+    Working,
+    /// The recipient works, and the message is for later: it comes at the end of the turn.
+    UntilTurnEnds,
+    /// The recipient has finished, and nothing can wake it: it comes with the next thing it does.
+    Idle,
+    /// The recipient asks its user something.
+    Asking,
+    /// The recipient does not want to be disturbed.
+    Quiet,
+    /// Nothing is known of what the recipient does: it comes with its next call.
+    Unknown,
+    /// The recipient's terminals are closed.
+    Away,
+    /// The recipient's process ended.
+    Gone,
+    /// The recipient is not a member any more.
+    Removed,
+    /// A person types into the recipient's composer.
+    Draft,
+    /// The recipient was woken as often as it may be in an hour.
+    WokenTooOften,
+    /// No way to the recipient is known, or all of them failed.
+    NoWay,
+    /// A reason that a newer daemon names and this program does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// One message and one recipient, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    pub event_seq: i64,
+    pub room_id: RoomId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_agent_id: Option<AgentId>,
+    pub sent_at: WallTime,
+    pub delivery_hint: DeliveryHint,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub expects_reply: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<WallTime>,
+    /// The first characters of its body.
+    pub excerpt: String,
+    pub recipient: Recipient,
+}
+
+/// A delivery that has just changed its state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryChanged {
+    pub event_seq: i64,
+    pub room_id: RoomId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_agent_id: Option<AgentId>,
+    pub recipient: AgentId,
+    pub state: DeliveryState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surface: Option<Surface>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<i64>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_over: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_late: bool,
+    pub at: WallTime,
 }
 
 #[cfg(test)]
@@ -119,6 +234,7 @@ mod tests {
         }
         assert_eq!(Surface::parse("telepathy").unwrap_err().code, ErrorCode::InvalidInput);
     }
+
     #[test]
     fn a_recipient_with_a_state_and_a_surface_of_a_newer_daemon_is_read() {
         let newer = serde_json::json!({"agent_id": "human:a", "state": "pondered", "surface": "telepathy"});

@@ -8,7 +8,7 @@ use crate::AgentId;
 
 /// What this build can do beyond the bare protocol. A peer asks for a capability by name, never for a version.
 pub const CAPABILITIES: &[&str] =
-    &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys", "here"];
+    &["rooms", "turns", "notes", "messages", "events", "room_policy", "idempotency_keys", "here", "sessions"];
 
 /// What a client tells about itself in the first call on every connection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,13 @@ pub struct Signals {
     /// A session id that came with the call itself: with an MCP call, or on a hook's standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The id of the tool use for which an MCP call is made, where the harness tells. A hook reports the same id, and
+    /// whether it was a subagent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_use_id: Option<String>,
+    /// The caller is a hook that reports on its session (`report_session`). The call alone then says nothing of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hook: bool,
 }
 
 impl Signals {

@@ -82,6 +82,7 @@ made_by_the_daemon! {
     /// In the order they are made, so that the index over them grows at its end however long the log is.
     EventId by now_v7;
     NoteId by new_v4;
+    ReminderId by new_v4;
 }
 
 impl RoomId {

@@ -20,14 +20,16 @@ pub mod note;
 pub mod page;
 pub mod paths;
 pub mod policy;
+pub mod reminder;
 pub mod requests;
 pub mod room;
 pub mod search;
+pub mod session;
 pub mod time;
 pub mod turn;
 
 pub use error::{Error, ErrorCode};
-pub use ids::{AgentId, EventId, LeaseId, NoteId, RoomId};
+pub use ids::{AgentId, EventId, LeaseId, NoteId, ReminderId, RoomId};
 pub use time::WallTime;
 
 /// The protocol number. It goes up only when an older peer could misread a newer one.

@@ -9,7 +9,7 @@ const EVERYONE: [&str; 3] = ["room", "all", "everyone"];
 pub const RESERVED_NAMES: [&str; 6] = ["room", "all", "everyone", "self", "any", "here"];
 
 /// The longest name, in bytes.
-const MAX_NAME_BYTES: usize = 64;
+pub const MAX_NAME_BYTES: usize = 64;
 
 /// Whether a recipient means every other member.
 pub fn means_everyone(recipient: &str) -> bool {

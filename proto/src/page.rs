@@ -4,7 +4,9 @@
 use crate::event::Event;
 use crate::message::InboxRoom;
 use crate::note::Note;
+use crate::reminder::Reminder;
 use crate::room::RoomSummary;
+use crate::session::Session;
 use crate::{Error, ErrorCode};
 
 /// The longest text of a request, in bytes: a path, a name, a reason. Bodies and handoffs have limits of their own.
@@ -86,6 +88,15 @@ impl JsonSize for Note {
     }
 }
 
+impl JsonSize for Reminder {
+    fn json_size(&self) -> usize {
+        let agents = [Some(&self.from_agent_id), self.to_agent_id.as_ref()];
+        let agents = agents.into_iter().flatten().map(|id| id.as_str());
+        let texts = [self.reminder_id.as_str(), self.room_id.as_str(), self.body.as_str()];
+        FRAME_BYTES + texts.into_iter().chain(agents).map(text_size).sum::<usize>()
+    }
+}
+
 impl JsonSize for RoomSummary {
     fn json_size(&self) -> usize {
         let agents = [&self.owner, &self.reserved_for].into_iter().flatten().map(|id| id.as_str());
@@ -101,12 +112,22 @@ impl JsonSize for InboxRoom {
     }
 }
 
+impl JsonSize for Session {
+    fn json_size(&self) -> usize {
+        let texts = [self.harness.as_str(), self.session_id.as_str(), self.agent_id.as_str(), self.because.as_str()];
+        let evidence = self.evidence.iter().map(|evidence| FRAME_BYTES / 4 + text_size(&evidence.says));
+        let texts = texts.into_iter().chain(self.cwd.as_deref()).map(text_size);
+        FRAME_BYTES + texts.chain(evidence).sum::<usize>()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::EventType;
     use crate::handoff::RawJson;
-    use crate::room::StickState;
+    use crate::room::{Liveness, StickState};
+    use crate::session::{Evidence, EvidenceSource, SessionStatus};
     use crate::{AgentId, EventId, NoteId, WallTime};
 
     const HOSTILE: &str = "\u{1}\"\\ü\u{7f}\n";
@@ -156,7 +177,21 @@ mod tests {
             members: u32::MAX,
             updated_at: time,
         };
-        for (real, reckoned) in [sizes(&event), sizes(&note), sizes(&room)] {
+        let source = EvidenceSource::HarnessDaemon;
+        let session = Session {
+            harness: text.clone(),
+            session_id: text.clone(),
+            agent_id: AgentId::trusted(HOSTILE),
+            status: SessionStatus::Unknown,
+            since: Some(time),
+            doubted: true,
+            liveness: Liveness::Unknown,
+            because: text.clone(),
+            pid: Some(u32::MAX),
+            cwd: Some(text.clone()),
+            evidence: vec![Evidence { source, says: text.clone(), at: time }],
+        };
+        for (real, reckoned) in [sizes(&event), sizes(&note), sizes(&room), sizes(&session)] {
             assert!((real..real + FRAME_BYTES).contains(&reckoned), "{real} bytes were reckoned as {reckoned}");
         }
     }

@@ -71,6 +71,10 @@ policy! {
     idle_room_ttl / "idle_room_ttl_ms" = minutes(7 * 24 * 60);
     /// The longest a single wait lasts.
     wait_max / "wait_max_ms" = Duration::from_secs(110);
+    /// How long a question may wait for its answer if the asker does not say.
+    ask_expiry / "ask_expiry_ms" = minutes(5);
+    /// How long a message may wait to be handed over if the sender does not say. Zero: for ever.
+    message_timeout / "message_timeout_ms" = Duration::ZERO;
 }
 
 mod millis {

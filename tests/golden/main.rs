@@ -8,9 +8,11 @@
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+mod deliveries;
 mod events;
 mod messages;
 mod rooms;
+mod sessions;
 mod turns;
 
 use std::path::{Path, PathBuf};
@@ -78,11 +80,13 @@ impl Script {
         self.rooms();
         self.messages();
         self.listening_recipient();
+        self.deliveries();
         self.notes();
         self.events();
         self.turns();
         self.takeovers();
         self.departures();
+        self.sessions();
         self.missing_parameters();
         self.stopping();
         self.closed_room();

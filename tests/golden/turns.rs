@@ -189,18 +189,18 @@ impl Script {
         let request = f.send("wait_for_turn", Some(waiting.clone()));
         f.send("wait_for_turn", Some(waiting));
         assert!(f.receive()["error"].is_object());
-        let mut forced = kick("claude:e");
+        let mut forced = kick("claude:f");
         forced.as_object_mut().unwrap().extend(
             json!({"force": true, "reason": "it sleeps", "idempotency_key": "kick"}).as_object().cloned().unwrap(),
         );
-        rec.succeeds(&mut d, "the holder, by force", "kick_member", forced.clone());
+        rec.succeeds(&mut d, "one who waits, by force", "kick_member", forced.clone());
         rec.succeeds(&mut d, "the same key again", "kick_member", forced);
-        let mut nulls = kick("claude:f");
+        let mut nulls = kick("claude:e");
         nulls
             .as_object_mut()
             .unwrap()
             .extend(json!({"force": true, "reason": null, "idempotency_key": null}).as_object().cloned().unwrap());
-        rec.succeeds(&mut d, "one who waits, nulls", "kick_member", nulls);
+        rec.succeeds(&mut d, "the holder, nulls", "kick_member", nulls);
         let removed = f.receive();
         assert_eq!(removed["result"]["status"], "removed", "{removed}");
         rec.keep("wait_for_turn", "kicked while waiting", request, &removed);

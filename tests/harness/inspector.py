@@ -39,7 +39,7 @@ called = set()
 listed = inspector("--method", "tools/list", "--strict")
 assert listed.returncode == 0 and "Warning" not in listed.stderr, listed
 tools = {tool["name"] for tool in json.loads(listed.stdout.splitlines()[0])["result"]["tools"]}
-assert len(tools) == 16, tools
+assert len(tools) == 17, tools
 
 joined = call("join_path", context_path=WORKSPACE)
 room, me = joined["room_id"], joined["agent_id"]
@@ -68,6 +68,8 @@ assert call("release_stick", **held, handoff=HANDOFF)["status"] == "released"
 events = call("get_room_events", room_id=room, event_type=["pass", "takeover", "release"])["events"]
 assert [event["event_type"] for event in events] == ["pass", "takeover", "release"], events
 assert call("wait_for_events", room_id=room, target_agent_id="any", max_wait_ms=0)["events"] == []
+asked = call("send_message", room_id=room, body="why?", to_agent_id=me, agent="inspector:two")
+assert call("reply", room_id=room, event_seq=asked["event_seq"], body="so")["recipients"][0]["agent_id"] == other
 assert call("kick_member", room_id=room, target_agent_id=other, force=True)["kicked_agent_id"] == other
 assert call("leave_room", room_id=room)["status"] == "left"
 assert called == tools, called ^ tools

@@ -1,7 +1,8 @@
-"""Stand-ins for the two model services, on loopback. A script says what the model does next; every request is kept, so that a
+"""Stand-ins for the model services, on loopback. A script says what the model does next; every request is kept, so that a
 test can look at what the model was really shown."""
 import http.server
 import json
+import re
 import threading
 
 
@@ -157,3 +158,145 @@ class Responses(Model):
                     return "\n".join(part.get("text", "") for part in output)
                 return output if isinstance(output, str) else json.dumps(output)
         return ""
+
+
+class Obedient:
+    """Does what the last prompt says that has lines `call TOOL {arguments}`: one call after another, then it says "done". It keeps
+    nothing in mind, so any number of sessions and subagents can talk to it at once. `shown` has what each numbered prompt was shown."""
+
+    def __init__(self, name):
+        self.shown, self.conversation = {}, threading.local()
+        super().__init__(name, lambda: iter(()))
+
+    def respond(self, path, request):
+        self.conversation.request = request
+        return super().respond(path, request)
+
+    def next_step(self, _):
+        if not self.conversation.request.get("tools"):
+            return ("say", "ok")  # a title or a summary
+        calls, marker, results = [], None, []
+        for kind, text in self.entries(self.conversation.request):
+            found = re.findall(r"^call (\S+) (\{.*\})$", text, re.M) if kind == "user" else []
+            if found:
+                calls, marker, results = found, (re.findall(r"^#([\w-]+)$", text, re.M) or [None])[0], []
+            elif kind == "result":
+                results.append(text)
+        if len(results) < len(calls):
+            name, arguments = calls[len(results)]
+            return ("call", name, json.loads(arguments))
+        if marker:
+            self.shown[marker] = results
+        return ("say", "done")
+
+
+def text_of(content):
+    if isinstance(content, list):
+        return "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+class ObedientAnthropic(Obedient, Anthropic):
+    @staticmethod
+    def entries(request):
+        for message in request.get("messages", []):
+            content = message.get("content")
+            blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+            for block in blocks:
+                if block.get("type") == "tool_result":
+                    yield "result", text_of(block.get("content") or "")
+                elif block.get("type") == "text" and message.get("role") == "user":
+                    yield "user", block["text"]
+
+
+class ObedientResponses(Obedient, Responses):
+    @staticmethod
+    def entries(request):
+        for item in request.get("input", []):
+            if item.get("type", "").endswith("call_output"):
+                yield "result", text_of(item.get("output") or "")
+            elif item.get("role") == "user":
+                yield "user", text_of(item.get("content") or "")
+
+
+class Gemini(Model):
+    """`streamGenerateContent`, as Gemini CLI speaks it."""
+
+    def respond(self, path, request):
+        if "countTokens" in path:
+            return b'{"totalTokens":1}', "application/json"
+        if "enerateContent" not in path:
+            return b"{}", "application/json"
+        request["tools"] = [tool for tools in request.get("tools") or [] for tool in tools.get("functionDeclarations", [])]
+        self.requests.append(request)
+        step = self.next_step("")
+        if step[0] == "call":
+            part = {"functionCall": {"name": name_of(request["tools"], step[1]), "args": step[2]}}
+        else:
+            part = {"text": step[1]}
+        answer = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
+                  "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+                  "modelVersion": "stand-in", "responseId": f"r{len(self.requests)}"}
+        text = json.dumps(answer)
+        if "stream" in path:
+            return f"data: {text}\n\n".encode(), "text/event-stream"
+        return text.encode(), "application/json"
+
+
+class ObedientGemini(Obedient, Gemini):
+    @staticmethod
+    def entries(request):
+        for content in request.get("contents", []):
+            for part in content.get("parts", []):
+                if "functionResponse" in part:
+                    yield "result", "\n".join(texts_in(part["functionResponse"].get("response")))
+                elif "text" in part and content.get("role") == "user":
+                    yield "user", part["text"]
+
+
+class Chat(Model):
+    """Chat completions, as OpenCode speaks them to a provider that is compatible with OpenAI."""
+
+    def respond(self, path, request):
+        if not path.endswith("/chat/completions"):
+            return b"{}", "application/json"
+        self.requests.append(request)
+        number, step = len(self.requests), self.next_step("")
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        head = {"id": f"c{number}", "created": 1, "model": request.get("model", "m"), "usage": usage}
+        message, reason = {"role": "assistant", "content": step[1]}, "stop"
+        if step[0] == "call":
+            function = {"name": name_of([tool.get("function", {}) for tool in request["tools"]], step[1]), "arguments": json.dumps(step[2])}
+            message, reason = {"role": "assistant", "tool_calls": [{"index": 0, "id": f"call_{number}", "type": "function", "function": function}]}, "tool_calls"
+        if not request.get("stream"):
+            whole = {**head, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": reason}]}
+            return json.dumps(whole).encode(), "application/json"
+        chunks = [{**head, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+                  {**head, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}]
+        return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode() + b"data: [DONE]\n\n", "text/event-stream"
+
+
+class ObedientChat(Obedient, Chat):
+    @staticmethod
+    def entries(request):
+        for message in request.get("messages", []):
+            if message.get("role") == "tool":
+                yield "result", text_of(message.get("content") or "")
+            elif message.get("role") == "user":
+                yield "user", text_of(message.get("content") or "")
+
+
+def name_of(tools, wanted):
+    """How a request names a tool that may have its server's name in front."""
+    names = [tool.get("name", "") for tool in tools]
+    found = next((name for name in names if name == wanted or name.endswith("_" + wanted)), None)
+    assert found, f"no tool {wanted} among {names}"
+    return found
+
+
+def texts_in(value):
+    """All texts in a JSON value."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in inner for text in texts_in(part)]

@@ -10,7 +10,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 TOOLS = """list_rooms join_path leave_room kick_member wait_for_turn heartbeat release_stick pass_stick takeover_stick
-get_room_state get_room_events add_note list_notes resolve_note send_message wait_for_events""".split()
+get_room_state get_room_events add_note list_notes resolve_note send_message reply wait_for_events""".split()
 WITH_OUTPUT_SCHEMA = {"join_path", "wait_for_turn", "takeover_stick"}
 HANDOFF = {"status": "done", "next_action": "nothing"}
 
@@ -74,6 +74,9 @@ async def every_tool(one, two, workspace):
 
     await waits(one, two, room, other)
 
+    asked = await two.call("send_message", room_id=room, body="why?", to_agent_id=me, expects_reply=True)
+    answer = await one.call("reply", room_id=room, event_seq=asked["event_seq"], body="so")
+    assert [recipient["agent_id"] for recipient in answer["recipients"]] == [other], answer
     assert (await one.call("release_stick", **held, handoff=HANDOFF))["status"] == "released"
     seen = (await one.call("get_room_events", room_id=room, event_type=["claim", "pass", "takeover", "release"]))["events"]
     assert [event["event_type"] for event in seen] == ["claim", "pass", "claim", "takeover", "release"], seen

@@ -59,11 +59,17 @@ impl Cast {
         *self.harness.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
 
+    /// The first player from this one on that lives; 0 if there is none.
+    fn next_alive(&self, from: u32) -> u32 {
+        let dead = self.dead.borrow();
+        (from..FIRST + PLAYERS).find(|pid| !dead.contains(pid)).unwrap_or(0)
+    }
+
     fn play(&self, pid: u32) -> Process {
         let harness = *self.harness.lock().unwrap_or_else(PoisonError::into_inner);
         Process {
             pid,
-            parent: if pid + 1 < FIRST + PLAYERS { pid + 1 } else { 0 },
+            parent: self.next_alive(pid + 1),
             session: pid,
             has_terminal: false,
             started_at: "the beginning".into(),
@@ -76,13 +82,15 @@ impl Cast {
 impl Processes for Cast {
     fn get(&self, pid: u32) -> std::io::Result<Process> {
         if (FIRST..FIRST + PLAYERS).contains(&pid) {
-            let alive = (!self.dead.borrow().contains(&pid)).then(|| self.play(pid));
+            let is_dead = self.dead.borrow().contains(&pid);
+            let alive = (!is_dead).then(|| self.play(pid));
             return alive.ok_or_else(|| std::io::ErrorKind::NotFound.into());
         }
         // Nobody's shell is watched: whoever names no player lives where nobody can see it.
         let terminal = self.terminal.load(Ordering::SeqCst);
         let session = if terminal == 0 { pid } else { terminal };
-        self.kernel.get(pid).map(|process| Process { session, has_terminal: terminal != 0, ..process })
+        let parent = self.next_alive(FIRST);
+        self.kernel.get(pid).map(|process| Process { parent, session, has_terminal: terminal != 0, ..process })
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {
@@ -108,10 +116,5 @@ impl Processes for Cast {
             let _ = dead.wait_for(|dead| dead.contains(&pid)).await;
             Ok(())
         }))
-    }
-
-    fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
-        let players = (FIRST..FIRST + PLAYERS).filter_map(|player| self.get(player).ok());
-        Box::new(self.get(pid).ok().into_iter().chain(players))
     }
 }

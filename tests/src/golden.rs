@@ -274,7 +274,7 @@ fn placeholder(key: &str, value: &Value) -> Option<String> {
             Some("<subscription>".into())
         }
         ("pid" | "daemon_pid" | "device" | "inode" | "uptime_ms" | "schema", Value::Number(_))
-        | ("connections" | "calls" | "waiters" | "host_id" | "process_started_at" | "user", _)
+        | ("connections" | "calls" | "waiters" | "remembered" | "host_id" | "process_started_at" | "user", _)
         | ("version" | "daemon_version" | "CLAUDE_PID", Value::String(_)) => Some(format!("<{key}>")),
         ("message" | "hint" | "warning" | "finding", Value::String(_)) | ("data", Value::String(_)) => {
             Some("<text>".into())
@@ -286,13 +286,18 @@ fn placeholder(key: &str, value: &Value) -> Option<String> {
             | "after_event_seq"
             | "pending_handoff_event_seq"
             | "from_seq"
-            | "to_seq",
+            | "to_seq"
+            | "answered_by"
+            | "reply_to"
+            | "about",
             Value::Number(number),
         ) if number.as_i64().is_some_and(|number| number > 0) => Some("<event_seq>".into()),
         ("idempotency_key", _) => None,
         (_, Value::String(text)) if uuid::Uuid::parse_str(text).is_ok() => Some(format!("<{key}>")),
         (_, Value::String(text)) if is_time(text) => Some("<time>".into()),
         (_, Value::String(text)) if text.starts_with('/') => Some("<path>".into()),
+        // A framed block has a new tag each time.
+        ("text", Value::String(text)) if text.starts_with("[inbox ") => Some("<block>".into()),
         (_, Value::String(text)) if text.len() > 1000 => Some("<long text>".into()),
         _ => None,
     }

@@ -1,5 +1,8 @@
-//! A whole daemon inside the test, with options no program has; and a gate that holds its calls under way.
+//! A whole daemon inside the test, with options no program has; and processes that hang.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,9 +26,8 @@ impl InProcess {
         let daemon = Daemon::start(options, listenfd::ListenFd::empty());
         let daemon = daemon.unwrap_or_else(|e| panic!("{e}: {}", e.hint)).unwrap_or_else(|| panic!("one runs already"));
         let stopper = daemon.stopper();
-        // Calls held at a gate keep a worker each; the others must go on.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
-        let runtime = runtime.unwrap_or_else(|e| panic!("no runtime: {e}"));
+        // The one that the program has, with few threads: what blocks them is noticed.
+        let runtime = ttd::runtime().unwrap_or_else(|e| panic!("no runtime: {e}"));
         let (sender, ended) = mpsc::channel();
         std::thread::spawn(move || {
             let served = runtime.block_on(daemon.serve());
@@ -63,59 +65,74 @@ impl Drop for InProcess {
     }
 }
 
-/// The machine's processes behind a gate: while it is shut, every call that asks who is calling stays under way.
+/// The machine's processes, of which some hang: a look at one of them does not end before it is mended.
 #[derive(Debug, Default)]
-pub struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
+pub struct Hanging {
+    pids: Mutex<BTreeSet<u32>>,
+    /// Those of which only what is in their memory cannot be seen: arguments and variables.
+    memories: Mutex<BTreeSet<u32>>,
+    mended: Condvar,
+    memory_mended: Condvar,
     kernel: Kernel,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    shut: bool,
-    waiting: usize,
-}
-
-impl Gate {
+impl Hanging {
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    pub fn shut(&self) {
-        self.set(true);
+    pub fn hang(&self, pid: u32) {
+        self.pids.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
     }
 
-    pub fn open(&self) {
-        self.set(false);
+    pub fn hang_memory(&self, pid: u32) {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
     }
 
-    fn set(&self, shut: bool) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).shut = shut;
-        self.changed.notify_all();
+    pub fn mend(&self, pid: u32) {
+        for hung in [&self.pids, &self.memories] {
+            hung.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+        }
+        self.mended.notify_all();
+        self.memory_mended.notify_all();
     }
 
-    /// Waits until a call has come to the gate.
-    #[track_caller]
-    pub fn wait_for_a_call(&self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, LIMIT, |state| state.waiting == 0);
-        assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "no call came");
+    fn look(&self, pid: u32) -> &Kernel {
+        let pids = self.pids.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.mended.wait_while(pids, |pids| pids.contains(&pid)));
+        &self.kernel
+    }
+
+    fn look_into_memory(&self, pid: u32) -> &Kernel {
+        let pids = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.memory_mended.wait_while(pids, |pids| pids.contains(&pid)));
+        self.look(pid)
     }
 }
 
-impl Processes for Gate {
+impl Processes for Hanging {
     fn get(&self, pid: u32) -> std::io::Result<Process> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.waiting += 1;
-        self.changed.notify_all();
-        let waited = self.changed.wait_timeout_while(state, LIMIT, |state| state.shut);
-        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
-        self.kernel.get(pid)
+        self.look(pid).get(pid)
     }
 
     fn arguments(&self, process: &Process) -> Vec<String> {
-        self.kernel.arguments(process)
+        self.look_into_memory(process.pid).arguments(process)
+    }
+
+    fn cwd(&self, pid: u32) -> Option<PathBuf> {
+        self.look(pid).cwd(pid)
+    }
+
+    fn variable(&self, pid: u32, name: &str) -> Option<OsString> {
+        self.look_into_memory(pid).variable(pid, name)
+    }
+
+    fn has_terminal(&self, pid: u32) -> Option<bool> {
+        self.look(pid).has_terminal(pid)
+    }
+
+    fn shares_namespace(&self, pid: u32) -> bool {
+        self.look(pid).shares_namespace(pid)
     }
 
     fn host_id(&self) -> String {
@@ -123,6 +140,6 @@ impl Processes for Gate {
     }
 
     fn open(&self, pid: u32) -> std::io::Result<ttd::liveness::Exit> {
-        self.kernel.open(pid)
+        self.look(pid).open(pid)
     }
 }

@@ -5,12 +5,14 @@
 //! wait has a limit, so that a broken daemon fails a test instead of hanging it.
 
 pub mod cast;
+pub mod codex_server;
 pub mod golden;
 pub mod harness;
 pub mod home;
 pub mod in_process;
 pub mod member;
 pub mod process;
+pub mod relay;
 pub mod run;
 pub mod scene;
 pub mod terminal;
@@ -21,10 +23,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 pub use cast::Cast;
+pub use codex_server::{CodexServer, Manner};
 pub use harness::Harness;
 pub use home::Home;
-pub use in_process::{Gate, InProcess};
+pub use in_process::{Hanging, InProcess};
 pub use member::Member;
+pub use relay::Relay;
 pub use run::{Finished, Lines, Running};
 pub use scene::{Scene, Turn};
 pub use wire::Wire;

@@ -1,7 +1,7 @@
 //! A member of a room, over a real socket; and the same member as a caller of `tt`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,8 +14,8 @@ use tt_proto::event::{Event, EventType};
 use tt_proto::filter::OneOrMany;
 use tt_proto::paths::Environment;
 use tt_proto::requests::{
-    AddNote, GetRoomEvents, GetRoomState, Heartbeat, HeartbeatAnswer, JoinPath, Joined, Method, NoteAdded, PassStick,
-    ReleaseStick, RoomState, SendMessage, Sent, Stream, TakeMessages, Taken, TakenOver, TakeoverStick, Wait,
+    AddNote, GetRoomEvents, GetRoomState, Heartbeat, HeartbeatAnswer, JoinPath, Joined, LeaveRoom, Method, NoteAdded,
+    PassStick, ReleaseStick, RoomState, SendMessage, Sent, Stream, TakeMessages, Taken, TakenOver, TakeoverStick, Wait,
     WaitForEvents, WaitForTurn,
 };
 use tt_proto::room::MemberStatus;
@@ -40,6 +40,15 @@ impl Home {
         let mut command = self.tt(args);
         command.env("TT_HARNESS_AGENT_ID", agent).current_dir(self.workspace());
         command
+    }
+
+    /// Lets this many agents join the room of a path and leave it.
+    pub async fn come_and_go(&self, count: usize, path: impl AsRef<Path>) {
+        for n in 0..count {
+            let settings = self.settings_of(&format!("guest:{n:08x}"));
+            let mut guest = Member::connect(settings, &path.as_ref().display().to_string()).await;
+            guest.call(|room_id| LeaveRoom { room_id, ..Default::default() }).await;
+        }
     }
 
     /// How this agent reaches the daemon from inside the test.
@@ -226,7 +235,7 @@ impl Member {
             assert!(!left.events.is_empty(), "{agent} is still there");
             cursor = left.cursor_event_seq;
             // It may have left before and come back since.
-            let state = self.rpc().call(GetRoomState { room_id: room.clone() }).await.unwrap();
+            let state = self.rpc().call(GetRoomState { room_id: room.clone(), ..Default::default() }).await.unwrap();
             let member = state.members.iter().find(|member| member.agent_id.as_str() == agent);
             if member.is_some_and(|member| member.status == MemberStatus::Gone) {
                 return state;
@@ -247,7 +256,7 @@ impl Member {
     }
 
     pub async fn state(&self) -> RoomState {
-        self.rpc().call(GetRoomState { room_id: self.room.clone() }).await.unwrap()
+        self.rpc().call(GetRoomState { room_id: self.room.clone(), ..Default::default() }).await.unwrap()
     }
 
     pub async fn release(&self, turn: &Turn, status: &str) {

@@ -85,7 +85,13 @@ impl Running {
     /// Starts the command with its standard output given: the end of a pipe that the test reads, lets run full, or closes.
     #[track_caller]
     pub fn writing_to(command: &mut Command, stdout: impl Into<Stdio>) -> Self {
-        let running = Self::with_stdout(command.stdin(Stdio::null()), stdout.into());
+        Self::talking_to(command.stdin(Stdio::null()), stdout)
+    }
+
+    /// Starts the command with the standard input it has, and with its standard output given.
+    #[track_caller]
+    pub fn talking_to(command: &mut Command, stdout: impl Into<Stdio>) -> Self {
+        let running = Self::with_stdout(command, stdout.into());
         // The command keeps its end of the pipe open for as long as it could be started again.
         command.stdout(Stdio::null());
         running

@@ -1,6 +1,6 @@
 //! The command line: every command, the options they share, and how a usage error is reported.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
@@ -80,6 +80,17 @@ pub(crate) enum Command {
     /// Read your messages (tt msg recv)
     #[command(after_help = "Example:\n  tt recv --follow")]
     Recv(LazyArgs<commands::msg::RecvArgs>),
+    /// Ask a member something and wait for the answer
+    Ask(LazyArgs<commands::ask::AskArgs>),
+    /// Answer a message
+    Reply(LazyArgs<commands::ask::ReplyArgs>),
+    /// Show the messages that wait, and why
+    Inbox(LazyArgs<commands::deliveries::InboxArgs>),
+    /// Send yourself or another member a message later
+    #[command(visible_alias = "wake")]
+    Remind(LazyArgs<commands::remind::Args>),
+    /// Do not be woken by messages for a while
+    Quiet(LazyArgs<commands::deliveries::QuietArgs>),
     /// Add, list and resolve notes
     #[command(subcommand, after_help = "Example:\n  tt notes list")]
     Notes(LazyArgs<commands::notes::Args>),
@@ -89,6 +100,10 @@ pub(crate) enum Command {
     /// Delete the room
     #[command(subcommand, after_help = "Example:\n  tt room delete")]
     Room(LazyArgs<commands::room::Args>),
+    /// List the sessions of harnesses: what each does, and how that is known
+    Sessions(LazyArgs<commands::sessions::Args>),
+    /// Show what a member's session said and did last
+    Peek(LazyArgs<commands::sessions::PeekArgs>),
     /// Show the state of the stick in one word; with --prompt, for a shell prompt
     Status(LazyArgs<commands::status::Args>),
     /// Show the stick in your shell prompt
@@ -103,10 +118,15 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = "Example:\n  tt daemon status")]
     Daemon(LazyArgs<commands::daemon::Args>),
     #[command(about = commands::install::about(), after_help = "Examples:\n  tt install --all --print\n  tt install claude codex")]
-    Install(LazyArgs<commands::install::Args>),
-    /// Uninstall the skill and the MCP server
+    Install(LazyArgs<commands::install::InstallArgs>),
+    /// Uninstall the skill, the MCP server and the hooks
     #[command(after_help = "Example:\n  tt uninstall --all --print")]
     Uninstall(LazyArgs<commands::install::Args>),
+    /// Report what a session does, as a hook of its harness
+    #[command(
+        after_help = "Harnesses run this; `tt install` sets it up.\n\nExample:\n  tt hook --harness claude turn_ended </dev/null"
+    )]
+    Hook(LazyArgs<commands::hook::Args>),
     /// Run the daemon as a systemd or launchd service
     #[command(subcommand, after_help = "Example:\n  tt service install")]
     Service(LazyArgs<commands::service::Args>),
@@ -142,16 +162,24 @@ impl Command {
             Self::Msg(LazyArgs(args)) => commands::msg::run(context, args),
             Self::Send(LazyArgs(args)) => commands::msg::send(context, args),
             Self::Recv(LazyArgs(args)) => commands::msg::recv(context, args),
+            Self::Ask(LazyArgs(args)) => commands::ask::run_ask(context, args),
+            Self::Reply(LazyArgs(args)) => commands::ask::run_reply(context, args),
+            Self::Inbox(LazyArgs(args)) => commands::deliveries::inbox(context, args),
+            Self::Remind(LazyArgs(args)) => commands::remind::run(context, args),
+            Self::Quiet(LazyArgs(args)) => commands::deliveries::quiet(context, args),
             Self::Notes(LazyArgs(args)) => commands::notes::run(context, args),
             Self::Events(LazyArgs(args)) => commands::events::run(context, args),
             Self::Room(LazyArgs(args)) => commands::room::run(context, args),
+            Self::Sessions(LazyArgs(args)) => commands::sessions::run(context, args),
+            Self::Peek(LazyArgs(args)) => commands::sessions::run_peek(context, args),
             Self::Status(LazyArgs(args)) => commands::status::run(context, args),
             Self::Prompt(LazyArgs(args)) => commands::prompt::run(context, args),
             Self::Whoami(LazyArgs(args)) => commands::whoami::run(context, args),
             Self::Mcp => mcp::run(context),
             Self::Daemon(LazyArgs(args)) => commands::daemon::run(context, args),
-            Self::Install(LazyArgs(args)) => commands::install::run(context, args, true),
-            Self::Uninstall(LazyArgs(args)) => commands::install::run(context, args, false),
+            Self::Install(LazyArgs(args)) => commands::install::run_install(context, args),
+            Self::Uninstall(LazyArgs(args)) => commands::install::run_uninstall(context, args),
+            Self::Hook(LazyArgs(args)) => commands::hook::run(context, args),
             Self::Service(LazyArgs(args)) => commands::service::run(context, args),
             Self::Doctor(LazyArgs(args)) => commands::doctor::run(context, args),
             Self::Completions(LazyArgs(args)) => commands::completions::run(context, args),
@@ -165,7 +193,7 @@ impl Command {
 impl Cli {
     /// Reads the command line of this process. The error is the exit code, with the usage error, help or version printed.
     pub(crate) fn of_this_process(env: &Environment) -> Result<Self, u8> {
-        Self::try_parse().map_err(|error| print_usage(&error, env))
+        Self::try_parse().map_err(|error| print_usage(suggest_one(error), env))
     }
 }
 
@@ -176,8 +204,22 @@ pub fn command_line() -> clap::Command {
     whole
 }
 
+/// Keeps the likeliest of several commands that were perhaps meant, so that the line fits a narrow terminal.
+fn suggest_one(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand)
+        && let Some(likeliest) = names.last().cloned()
+    {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![likeliest]));
+    }
+    error
+}
+
 /// Prints a usage error, the help or the version, and returns the exit code.
-fn print_usage(error: &clap::Error, env: &Environment) -> u8 {
+fn print_usage(error: clap::Error, env: &Environment) -> u8 {
+    // A line that another version installed must not disturb the session.
+    if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|command| command == "hook") {
+        return 0;
+    }
     let signals = Settings::from_environment(env.clone()).map(|settings| settings.signals);
     let agent = signals.is_ok_and(|signals| signals::suggest_agent(&signals));
     let typed = |flag: &str| std::env::args_os().any(|arg| arg == flag);
@@ -185,7 +227,7 @@ fn print_usage(error: &clap::Error, env: &Environment) -> u8 {
     if !error.use_stderr() || !json {
         error.exit();
     }
-    output::write_error(Format::Json, &describe_usage_error(error), env);
+    output::write_error(Format::Json, &describe_usage_error(&error), env);
     EXIT_USAGE
 }
 

@@ -20,6 +20,8 @@ const COMPLETION_DEADLINE: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Members,
+    /// A member, also one that is away or gone.
+    Kickable,
     /// A member, or everyone.
     Recipients,
     /// A member, or one of the words for oneself and for everything.
@@ -42,7 +44,7 @@ pub(crate) fn candidates(context: &Context, words: &[String]) -> Vec<String> {
         Kind::EventTypes => EventType::ALL.iter().map(|kind| (kind.as_str().to_owned(), String::new())).collect(),
         Kind::Rooms => rooms(context),
         Kind::Notes => notes(context),
-        Kind::Members | Kind::Recipients | Kind::Targets => members(context),
+        Kind::Members | Kind::Kickable | Kind::Recipients | Kind::Targets => members(context, kind),
     };
     let ours: &[&str] = match kind {
         Kind::Recipients => &["room"],
@@ -73,7 +75,8 @@ fn kind(words: &[String]) -> Option<Kind> {
     }
     let plain: Vec<&str> = before.iter().copied().filter(|word| !word.starts_with('-')).collect();
     match plain.as_slice() {
-        ["kick" | "pass" | "assign"] => Some(Kind::Members),
+        ["kick"] => Some(Kind::Kickable),
+        ["pass" | "assign"] => Some(Kind::Members),
         ["send"] | ["msg", "send"] => Some(Kind::Recipients),
         ["notes", "resolve"] => Some(Kind::Notes),
         [
@@ -91,12 +94,21 @@ fn connect(context: &Context) -> Option<HttpClient> {
     HttpClient::connect(settings).ok()
 }
 
-fn members(context: &Context) -> Vec<(String, String)> {
+/// Whether a member is offered: messages go to those who are away too, and the gone are there to be kicked.
+fn is_offered(kind: Kind, status: MemberStatus) -> bool {
+    match kind {
+        Kind::Kickable => status.is_member(),
+        Kind::Recipients => status.is_addressed(),
+        _ => status == MemberStatus::Active,
+    }
+}
+
+fn members(context: &Context, kind: Kind) -> Vec<(String, String)> {
     let Some(mut client) = connect(context) else { return Vec::new() };
-    let state = client.call(&GetRoomState { room_id: RoomId::from(RoomId::HERE) });
+    let state = client.call(&GetRoomState { room_id: RoomId::from(RoomId::HERE), ..Default::default() });
     let me = client.welcome().identity.agent_id.clone();
     let list = |state: RoomState| {
-        let others = state.members.iter().filter(|m| m.agent_id != me && m.status == MemberStatus::Active);
+        let others = state.members.iter().filter(|m| m.agent_id != me && is_offered(kind, m.status));
         others
             .map(|member| {
                 let name = names::name(&member.agent_id, &state.members);
@@ -135,7 +147,7 @@ mod tests {
     fn what_is_asked_for_follows_from_the_words_before() {
         let kind = |line: &str| kind(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for (line, expected) in [
-            ("kick ", Some(Kind::Members)),
+            ("kick ", Some(Kind::Kickable)),
             ("pass co", Some(Kind::Members)),
             ("msg send ", Some(Kind::Recipients)),
             ("send --important ", Some(Kind::Recipients)),

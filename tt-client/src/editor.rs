@@ -1,13 +1,22 @@
 //! Asks a person for a handoff in an editor.
 
-use std::io::IsTerminal;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
 use crate::error::CommandError;
+use crate::follow::{Signals, block_on};
+
+/// What is being written is for nobody else yet, and others may look into the directory.
+const PRIVATE_FILE_MODE: u32 = 0o600;
 
 const TEMPLATE: &str = "status:
 next:
@@ -22,30 +31,90 @@ pub(crate) fn is_possible() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// Opens the editor and reads what was written.
-pub(crate) fn ask(env: &Environment) -> Result<RawJson, CommandError> {
-    let failed = |what: String| {
-        let error = Error::new(ErrorCode::InvalidHandoff, what);
-        CommandError::Refused(error.hint("say it on the command line: tt release --status \"…\" --next-action \"…\""))
+/// How often [`Draft::ask`] lets its caller renew the lease while the editor is open.
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A handoff that a person wrote. Its file is kept until it is known that the handoff arrived.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    file: PathBuf,
+    pub(crate) handoff: RawJson,
+}
+
+impl Draft {
+    /// Opens the editor and reads what was written. Calls `keep_alive` from time to time until the editor ends.
+    pub(crate) fn ask(env: &Environment, interval: Duration, keep_alive: impl FnMut()) -> Result<Self, CommandError> {
+        let dir = env.get_str("TMPDIR").unwrap_or("/tmp");
+        let file = Path::new(dir).join(format!("tt-handoff-{}.txt", uuid::Uuid::new_v4().simple()));
+        let created = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE_MODE).open(&file);
+        created
+            .and_then(|mut created| created.write_all(TEMPLATE.as_bytes()))
+            .map_err(|e| failed(format!("{}: {e}", file.display())))?;
+        match Self::read(env, &file, interval, keep_alive) {
+            Ok(handoff) => Ok(Self { file, handoff }),
+            Err(what) => Err(kept(&file, failed(what))),
+        }
+    }
+
+    fn read(
+        env: &Environment,
+        file: &Path,
+        interval: Duration,
+        mut keep_alive: impl FnMut(),
+    ) -> Result<RawJson, String> {
+        let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| env.get_str(name)).unwrap_or("vi");
+        // Ctrl-C is for the editor. If it ended this program, the shell and the editor would both read from the terminal.
+        block_on(async { Ok(Signals::listen()?) }).map_err(|e| e.to_string())?;
+        // An editor may come with arguments of its own.
+        let child = Command::new("/bin/sh").args(["-c", "exec $0 \"$1\"", editor]).arg(file).spawn();
+        let mut child = child.map_err(|e| format!("{editor} could not be started: {e}"))?;
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || ended.send(child.wait()));
+        let status = loop {
+            match end.recv_timeout(interval) {
+                Err(RecvTimeoutError::Timeout) => keep_alive(),
+                status => break status.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?,
+            }
+        };
+        if !status.success() {
+            return Err(format!("{editor} failed, and nothing was released"));
+        }
+        let handoff = parse(&std::fs::read_to_string(file).map_err(|e| e.to_string())?);
+        if handoff.status.is_empty() || handoff.next_action.is_empty() {
+            return Err("the handoff has no status or no next action; nothing was released".into());
+        }
+        RawJson::of(&handoff).map_err(|e| e.to_string())
+    }
+
+    /// Removes the file once the handoff has arrived. Otherwise the error says where it is.
+    pub(crate) fn finish<T>(self, result: Result<T, CommandError>) -> Result<T, CommandError> {
+        if result.is_ok() {
+            let _ = std::fs::remove_file(&self.file);
+        }
+        result.map_err(|error| kept(&self.file, error))
+    }
+}
+
+fn failed(what: String) -> CommandError {
+    let error = Error::new(ErrorCode::InvalidHandoff, what);
+    CommandError::Refused(error.hint("say it on the command line: tt release --status \"…\" --next-action \"…\""))
+}
+
+/// The error, with the file in which the text was kept. A file in which nobody wrote anything is removed.
+fn kept(file: &Path, error: CommandError) -> CommandError {
+    if std::fs::read_to_string(file).is_ok_and(|text| text == TEMPLATE || text.trim().is_empty()) {
+        let _ = std::fs::remove_file(file);
+        return error;
+    }
+    let name = |error: Error| {
+        let hint = format!("what you wrote is in {}; {}", file.display(), error.hint);
+        error.hint(hint).detail("draft", file.display().to_string())
     };
-    let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| env.get_str(name)).unwrap_or("vi");
-    let dir = env.get_str("TMPDIR").unwrap_or("/tmp");
-    let file = std::path::Path::new(dir).join(format!("tt-handoff-{}.txt", uuid::Uuid::new_v4().simple()));
-    std::fs::write(&file, TEMPLATE).map_err(|e| failed(format!("{}: {e}", file.display())))?;
-    // An editor may come with arguments of its own.
-    let edited = Command::new("/bin/sh").args(["-c", "exec $0 \"$1\"", editor]).arg(&file).status();
-    let text = std::fs::read_to_string(&file);
-    let _ = std::fs::remove_file(&file);
-    match edited {
-        Ok(status) if status.success() => {}
-        Ok(_) => return Err(failed(format!("{editor} failed, and nothing was released"))),
-        Err(e) => return Err(failed(format!("{editor} could not be started: {e}"))),
+    match error {
+        CommandError::Refused(error) => CommandError::Refused(name(error)),
+        CommandError::NoDaemon(error) => CommandError::NoDaemon(name(error)),
+        other => other,
     }
-    let handoff = parse(&text.map_err(|e| failed(e.to_string()))?);
-    if handoff.status.is_empty() || handoff.next_action.is_empty() {
-        return Err(failed("the handoff has no status or no next action; nothing was released".into()));
-    }
-    RawJson::of(&handoff).map_err(|e| failed(e.to_string()))
 }
 
 /// Reads the fields. A line without one goes on with the last.
@@ -89,5 +158,55 @@ mod tests {
         assert_eq!((handoff.status.as_str(), handoff.next_action.as_str()), ("parser done\nand tested", "add spans"));
         assert_eq!((handoff.open_questions, handoff.do_not), (vec!["bytes?".into()], vec!["rename Token".into()]));
         assert_eq!(parse(TEMPLATE).status, "", "what was left as it is says nothing");
+    }
+
+    /// Asks with a script for an editor, and returns what the script left behind too.
+    fn ask(script: &str, keep_alive: impl FnMut(&Path)) -> (tempfile::TempDir, Result<Draft, CommandError>) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("editor");
+        std::fs::write(&file, script).unwrap();
+        let (tmp, mut keep_alive) = (dir.path().to_str().unwrap().to_owned(), keep_alive);
+        let editor = format!("/bin/sh {tmp}/editor");
+        let env = Environment::of([("EDITOR", editor.as_str()), ("TMPDIR", tmp.as_str())]);
+        let draft = Draft::ask(&env, Duration::from_millis(1), || keep_alive(dir.path()));
+        (dir, draft)
+    }
+
+    fn drafts(dir: &tempfile::TempDir) -> Vec<String> {
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap());
+        let drafts = files.filter(|file| file.file_name().to_str().unwrap().starts_with("tt-handoff-"));
+        drafts.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect()
+    }
+
+    const WRITE: &str = "printf 'status: half done\\nnext: the rest\\n' > \"$1\"\n";
+
+    #[test]
+    fn what_a_person_wrote_is_kept_until_it_arrived() {
+        let refused = || CommandError::Refused(Error::new(ErrorCode::StaleLease, "somebody took over"));
+        let (dir, draft) = ask(WRITE, |_| ());
+        let Err(CommandError::Refused(error)) = draft.unwrap().finish::<()>(Err(refused())) else { panic!("refused") };
+        assert_eq!(drafts(&dir), ["status: half done\nnext: the rest\n"]);
+        assert!(error.hint.contains("tt-handoff-") && error.details.contains_key("draft"), "{error:?}");
+        let (dir, draft) = ask(WRITE, |_| ());
+        draft.unwrap().finish(Ok(())).unwrap();
+        assert_eq!(drafts(&dir), [""; 0], "it arrived");
+        for incomplete in ["printf 'status: half' > \"$1\"", "printf 'status: half' > \"$1\"; exit 1"] {
+            let (dir, draft) = ask(incomplete, |_| ());
+            assert!(draft.is_err());
+            assert_eq!(drafts(&dir), ["status: half"], "{incomplete}");
+        }
+        let (dir, draft) = ask("exit 0", |_| ());
+        assert!(draft.is_err());
+        assert_eq!(drafts(&dir), [""; 0], "nothing was written");
+    }
+
+    #[test]
+    fn nobody_else_reads_a_draft_and_the_lease_is_renewed_while_it_is_written() {
+        use std::os::unix::fs::PermissionsExt;
+        let script = format!("while [ ! -e \"${{0%/*}}/renewed\" ]; do sleep 0.01; done\n{WRITE}");
+        let (dir, draft) = ask(&script, |dir| std::fs::write(dir.join("renewed"), "").unwrap());
+        let mode = std::fs::metadata(&draft.unwrap().file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(dir);
     }
 }

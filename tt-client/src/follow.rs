@@ -1,6 +1,6 @@
 //! What commands that keep running share: a runtime, signals, and lines written to a reader that may stall or go away.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
@@ -114,6 +114,14 @@ pub(crate) async fn write_line<T: Serialize>(
     text: impl FnOnce(&T, &Style) -> String,
 ) -> Result<WriteResult, CommandError> {
     LineWrite::start(output, item, text)?.result().await
+}
+
+/// Ends the line on which the terminal of a person shows the `^C` that ended the command.
+pub(crate) fn end_typed_line(output: &Output, signal: nix::sys::signal::Signal) {
+    let mut stderr = std::io::stderr();
+    if signal == nix::sys::signal::Signal::SIGINT && output.format == Format::Text && stderr.is_terminal() {
+        let _ = writeln!(stderr);
+    }
 }
 
 /// Prints on standard error, for a program, the cursor to continue from.

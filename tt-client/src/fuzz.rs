@@ -1,8 +1,6 @@
 //! Doors for `fuzz/`: parsers and editors that are private to this crate, each as one function of its input. Nothing else uses
 //! them, and nothing here decides anything.
 
-use std::path::Path;
-
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tt_harness::Harness;
@@ -12,22 +10,28 @@ use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
 
 use crate::connect::Settings;
-use crate::install::Places;
+use crate::install::{ConfigFile, Content, Places, Wanted};
 use crate::text::{Style, names::Names, render};
 
-/// A configuration file with our entry in it.
+/// A configuration file with our entries in it.
 pub fn add_entry(harness: &'static Harness, text: &str) -> Result<String, Error> {
-    Places::of(&home())?.with_entry(harness, Path::new("config"), text)
+    in_config(harness, |file| file.with(&Content::of(text), Some(&Content::of(text))))?
 }
 
-/// A configuration file without our entry, given its content before the install. None if there was no file.
+/// A configuration file without our entries, given its content before the install. None if there was no file.
 pub fn remove_entry(harness: &'static Harness, now: &str, was: Option<String>) -> Result<Option<String>, Error> {
-    Places::of(&home())?.restored(harness, Path::new("config"), now, was)
+    in_config(harness, |file| file.restored(&Content::of(now), was.as_deref().map(Content::of).as_ref()))?
 }
 
 /// Whether a configuration file has our entry.
 pub fn has_entry(harness: &'static Harness, text: &str) -> Result<bool, Error> {
-    Ok(Places::of(&home())?.is_set(harness, text))
+    in_config(harness, |file| file.is_set(&Content::of(text)))
+}
+
+fn in_config<T>(harness: &'static Harness, edit: impl FnOnce(&ConfigFile<'_>) -> T) -> Result<T, Error> {
+    let env = home();
+    let places = Places::of(&env, Wanted { hooks: true, trust: false })?;
+    Ok(edit(&places.config_file(harness, &places.config(harness))))
 }
 
 fn home() -> Environment {
@@ -55,6 +59,11 @@ pub fn make_harmless(text: &str) -> String {
 /// The session that the input of a hook names.
 pub fn hook_session(input: &[u8]) -> Result<String, Error> {
     crate::hook::read(input)
+}
+
+/// The session that the input of `tt hook` names.
+pub fn reported_session(input: &[u8]) -> Result<String, Error> {
+    crate::commands::hook::session_in(input)
 }
 
 /// An `--artifact` argument.

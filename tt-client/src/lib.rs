@@ -76,6 +76,7 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(exit_code) => return exit_code,
     };
+    let reports = matches!(command, cli::Command::Hook(_));
     let format = match (options.json, options.text) {
         (true, _) => Some(Format::Json),
         (_, true) => Some(Format::Text),
@@ -83,6 +84,8 @@ pub fn main() -> u8 {
     };
     let mut settings = match Settings::from_environment(env.clone()) {
         Ok(settings) => settings,
+        // A hook never disturbs its session.
+        Err(_) if reports => return 0,
         Err(e) => return fail(format.unwrap_or(Format::Text), &CommandError::Refused(e), &env),
     };
     settings.autostart &= !options.no_autostart;

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use tt_proto::requests::{Method, ResolveMember};
+use tt_proto::requests::{GetRoomState, Method, ResolveMember};
 use tt_proto::{AgentId, ErrorCode, RoomId};
 
 use crate::Context;
 use crate::connect::{Client, DEADLINE};
 use crate::error::CommandError;
 use crate::output::{Format, Output};
-use crate::session::{PathArg, join_request, names_request, report_join, room_of};
+use crate::session::{PathArg, names_request, report_join, room_of};
 use crate::text::names::Names;
 
 /// A room, and a WebSocket for calls and streams about it.
@@ -18,7 +18,6 @@ pub(crate) struct LiveSession {
     pub client: Client,
     pub output: Output,
     pub room_id: RoomId,
-    path: String,
 }
 
 impl LiveSession {
@@ -28,17 +27,23 @@ impl LiveSession {
         let settings = context.settings_at(Some(path.clone()));
         let client = Client::connect(settings).await.map_err(CommandError::from_connect)?;
         let output = context.output_for(client.welcome());
-        Ok(Self { room_id: room_of(client.welcome(), &path)?, client, output, path })
+        Ok(Self { room_id: room_of(client.welcome(), &path)?, client, output })
     }
 
-    /// Makes a call that only a member may make. A caller that is not a member yet joins the existing room, and is told so.
+    /// Makes a call that only a member may make. A caller that is not a member yet joins the existing room with it, unless the
+    /// call is refused, and is told so.
     pub(crate) async fn call<M: Method>(&mut self, request: impl Fn(RoomId) -> M) -> Result<M::Answer, CommandError> {
         match self.client.call(request(self.room_id.clone())).await {
             Err(e) if e.code == ErrorCode::UnknownMember => {
-                let joined = self.client.call(join_request(&self.path, false, None)).await?;
-                report_join(&self.output, &joined.canonical_path, &joined.agent_id);
-                self.room_id = joined.room_id.clone();
-                Ok(self.client.call(request(joined.room_id)).await?)
+                let answer = self.client.call_and_join(request(self.room_id.clone())).await?;
+                if self.output.format == Format::Text {
+                    let state = GetRoomState { room_id: self.room_id.clone(), ..Default::default() };
+                    // A turn that the call brought must not be lost because its room cannot be named.
+                    if let Ok(state) = self.client.call(state).await {
+                        report_join(&self.output, &state.room.canonical_path, &self.client.welcome().identity.agent_id);
+                    }
+                }
+                Ok(answer)
             }
             answer => Ok(answer?),
         }
@@ -70,7 +75,8 @@ impl LiveSession {
 
     /// The member with this name.
     pub(crate) async fn member(&mut self, name: &str) -> Result<AgentId, CommandError> {
-        let resolve = |room_id| ResolveMember { room_id, name: name.to_owned() };
-        Ok(self.call(resolve).await?.agent_id)
+        // Anybody may ask: a name that nobody has makes the caller no member.
+        let resolve = ResolveMember { room_id: self.room_id.clone(), name: name.to_owned() };
+        Ok(self.client.call(resolve).await?.agent_id)
     }
 }

@@ -80,11 +80,10 @@ impl Output {
         Ok(line)
     }
 
-    /// The JSON with `here` for the id of the command's room. Inside a string the quotes around a field are escaped, so that
-    /// no text of a member is changed.
+    /// The JSON with `here` for the id of the command's room.
     fn with_here(&self, json: String) -> String {
         match &self.here {
-            Some(room_id) => json.replace(&format!("\"room_id\":\"{}\"", room_id.as_str()), "\"room_id\":\"here\""),
+            Some(room_id) => name_here(&json, room_id),
             None => json,
         }
     }
@@ -95,6 +94,49 @@ impl Output {
         out.write_all(self.style.harmless(&text(&self.style)).as_bytes())?;
         out.flush()
     }
+}
+
+/// Fields that hold what a member wrote as JSON. It is passed on as it is.
+const HANDOFFS: [&str; 3] = ["\"handoff\":{", "\"pending_handoff\":{", "\"current_handoff\":{"];
+
+/// The JSON with `here` for the id of a room in the fields `room_id`, except in handoffs. Inside a string quotes are escaped,
+/// so no text of a member is taken for a field.
+fn name_here(json: &str, room_id: &RoomId) -> String {
+    let field = format!("\"room_id\":\"{}\"", room_id.as_str());
+    let mut named = String::with_capacity(json.len());
+    let mut rest = json;
+    loop {
+        let next = HANDOFFS.iter().chain([&field.as_str()]).filter_map(|part| Some((rest.find(part)?, *part))).min();
+        let Some((at, part)) = next else { return named + rest };
+        named.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let end = if part == field {
+            named.push_str("\"room_id\":\"here\"");
+            part.len()
+        } else {
+            let end = part.len() - 1 + object_length(&rest[part.len() - 1..]);
+            named.push_str(&rest[..end]);
+            end
+        };
+        rest = &rest[end..];
+    }
+}
+
+/// How long the object at the beginning of this JSON is.
+fn object_length(json: &str) -> usize {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (at, byte) in json.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string && depth <= 1 => return at + 1,
+            b'}' if !in_string => depth -= 1,
+            _ => {}
+        }
+    }
+    json.len()
 }
 
 /// The command that explains an error.
@@ -120,4 +162,23 @@ pub fn write_error(format: Format, error: &Error, env: &Environment) {
         }
     };
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_is_here_but_a_handoff_is_passed_on_as_it_is() {
+        let handoff = r#"{"status":"a \" } \\","room_id":"r-1","deep":{"room_id":"r-1"}}"#;
+        let json = format!(
+            r#"{{"room_id":"r-1","handoff":{handoff},"events":[{{"room_id":"r-1","pending_handoff":{handoff}}}],"next":{{"room_id":"r-1"}}}}"#
+        );
+        let named = format!(
+            r#"{{"room_id":"here","handoff":{handoff},"events":[{{"room_id":"here","pending_handoff":{handoff}}}],"next":{{"room_id":"here"}}}}"#
+        );
+        assert_eq!(name_here(&json, &"r-1".into()), named);
+        let text = r#"{"body":"\"room_id\":\"r-1\" \"handoff\":{","room_id":"r-2"}"#;
+        assert_eq!(name_here(text, &"r-1".into()), text);
+    }
 }

@@ -63,7 +63,7 @@ impl PathArg {
 }
 
 /// How many events are read at a time to find the names of members.
-pub(crate) const MAX_NAMES: usize = 1000;
+const MAX_NAMES: usize = 1000;
 
 /// Makes a fresh key for one write, so that repeating it after a lost connection changes nothing. The time, the process and
 /// a count make it unique, without seeding a generator of random numbers in a program that makes one call.
@@ -111,7 +111,7 @@ impl Session {
 
     /// Finds the room of this path and its state. The holder finds its lease there.
     pub(crate) fn find_state(context: &Context, path: impl Into<PathArg>) -> Result<(Self, RoomState), CommandError> {
-        Self::find_and_call(context, path, |room_id| GetRoomState { room_id })
+        Self::find_and_call(context, path, |room_id| GetRoomState { room_id, ..Default::default() })
     }
 
     /// Makes a call that only a member may make. A caller that is not a member yet joins the existing room with it, unless the
@@ -141,8 +141,11 @@ impl Session {
         self.client.join_by_calls()?;
         let answer = self.client.call_within(deadline, &request(self.room_id.clone()))?;
         if self.output.format == Format::Text {
-            let state = self.client.call(&GetRoomState { room_id: self.room_id.clone() })?;
-            report_join(&self.output, &state.room.canonical_path, &self.client.welcome().identity.agent_id);
+            let state = GetRoomState { room_id: self.room_id.clone(), ..Default::default() };
+            // A turn that the call brought must not be lost because its room cannot be named.
+            if let Ok(state) = self.client.call(&state) {
+                report_join(&self.output, &state.room.canonical_path, &self.client.welcome().identity.agent_id);
+            }
         }
         Ok(answer)
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use tokio::sync::futures::Notified;
 use tt_proto::WallTime;
 use tt_rules::{DeadlineTime, LeaseTime, Now};
 use tt_store::sqlite::ClockOffsets;
@@ -46,6 +47,9 @@ const MONOTONIC: ClockId = ClockId::CLOCK_MONOTONIC;
 const BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// How old the date of a report may be.
+const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 fn millis(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
@@ -92,7 +96,7 @@ impl Clock {
             return Now {
                 lease: LeaseTime::from_millis(millis),
                 deadline: DeadlineTime::from_millis(millis),
-                wall: WallTime::from_millis(millis),
+                wall: WallTime::from_millis(millis + self.0.wall_turned.load(Ordering::Relaxed)),
             };
         }
         Now {
@@ -100,6 +104,16 @@ impl Clock {
             deadline: DeadlineTime::from_millis(millis(BOOT) + offsets.deadline + advanced),
             wall: self.wall(),
         }
+    }
+
+    /// When another process of this machine read its monotonic clock. None if that was not within the last hour, because such a
+    /// process counts from another beginning (a time namespace).
+    pub fn lease_at(&self, monotonic_millis: i64) -> Option<LeaseTime> {
+        if self.0.stopped_at.is_some() {
+            return None;
+        }
+        let age = u64::try_from(millis(MONOTONIC).saturating_sub(monotonic_millis)).ok().map(Duration::from_millis)?;
+        (age < MAX_AGE).then(|| self.now().lease - age)
     }
 
     /// The time of day.
@@ -115,12 +129,28 @@ impl Clock {
     /// Lets time pass on the other two clocks. For tests.
     pub fn advance(&self, by: Duration) {
         self.0.advanced_by.fetch_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
-        self.0.advanced.notify_one();
+        self.0.advanced.notify_waiters();
     }
 
-    /// Resolves when a test let time pass.
-    pub async fn advanced(&self) {
-        self.0.advanced.notified().await;
+    /// Resolves when a test let time pass since this was called.
+    pub fn advanced(&self) -> Notified<'_> {
+        self.0.advanced.notified()
+    }
+
+    /// Resolves at this time.
+    pub async fn until(&self, at: LeaseTime) {
+        loop {
+            let advanced = self.advanced();
+            let left = at.since(self.now().lease);
+            if left.is_zero() {
+                return;
+            }
+            tokio::select! {
+                // A millisecond more, because the clock is rounded down.
+                () = tokio::time::sleep(left + Duration::from_millis(1)) => {}
+                () = advanced => {}
+            }
+        }
     }
 }
 
@@ -133,6 +163,18 @@ impl tt_store::Clock for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_of_the_monotonic_clock_is_the_same_moment_whatever_the_wall_clock_does() {
+        let clock = Clock::new();
+        let (at, began) = (clock.now().lease, millis(MONOTONIC));
+        clock.turn_wall(-7_200_000);
+        let dated = clock.lease_at(began).unwrap();
+        assert!(dated.since(at) < Duration::from_secs(60) && dated <= clock.now().lease);
+        for elsewhere in [began + 7_200_000, began - 7_200_000, i64::MIN, i64::MAX] {
+            assert_eq!(clock.lease_at(elsewhere), None, "{elsewhere}");
+        }
+    }
 
     #[test]
     fn setting_the_wall_clock_moves_no_deadline() {

@@ -3,23 +3,23 @@
 //! This is the only way a room changes. The store runs units of work one after the other, so that no two commands decide on
 //! the same state; the rules decide; and after the commit this tells everyone it concerns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, oneshot};
-use tt_proto::event::Event;
+use tt_proto::delivery::DeliveryChanged;
+use tt_proto::event::{Event, EventType};
 use tt_proto::hello::Anchor;
-use tt_proto::message::DeliveryHint;
 use tt_proto::policy::Policy;
-use tt_proto::room::Liveness;
+use tt_proto::room::{Liveness, MemberStatus};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use tt_rules::resolution::Resolution;
 use tt_rules::{
-    Caller, Command, ConnectionId, Decision, Due, Effect, LeaseTime, Member, Needs, Now, Overview, Reply, Request,
-    Room, TimerKey, decide,
+    Caller, Command, ConnectionId, Decision, DeliveryChange, Due, Effect, LeaseTime, Member, Needs, Now, Overview,
+    Reply, Request, Room, TimerKey, decide,
 };
 use tt_store::{Loaded, Location, Reader, RequestKey, Store, UnitOfWork};
 
@@ -30,6 +30,7 @@ use crate::membership_cursors::MembershipCursors;
 use crate::presence::{Presence, STORE_INTERVAL};
 use crate::timers::Timers;
 use crate::unread::{UnreadChanges, UnreadCounts};
+use crate::views::MAX_GONE_LISTED;
 use crate::waiters::Waiters;
 use crate::workspace::Workspace;
 
@@ -38,6 +39,10 @@ pub trait MemberProcesses: std::fmt::Debug + Send + Sync + 'static {
     fn liveness(&self, anchor: &Anchor) -> Liveness;
     /// Reports the end of this process from now on.
     fn watch(&self, anchor: &Anchor);
+    /// Whether a member lives, from the best evidence there is. Its process is evidence unless it shares that with others.
+    fn member_liveness(&self, _agent_id: &AgentId, anchor: Option<&Anchor>) -> Liveness {
+        anchor.map_or(Liveness::Unknown, |anchor| self.liveness(anchor))
+    }
 }
 
 /// Runs commands. Cheap to clone.
@@ -149,6 +154,12 @@ impl Engine {
         &self.0.unread
     }
 
+    /// How many entries are kept in memory about rooms.
+    pub fn remembered(&self) -> usize {
+        let Inner { waiters, listeners, feed, membership_cursors, presence, .. } = &*self.0;
+        [waiters.count(), listeners.count(), feed.count(), membership_cursors.count(), presence.count()].iter().sum()
+    }
+
     /// Resolves when events were added to the log since it last did.
     pub async fn appended(&self) {
         self.0.appended.notified().await;
@@ -236,7 +247,6 @@ impl Engine {
             key,
             answer,
             overview: None,
-            open_hints: HashMap::new(),
             now: None,
             held: None,
             decided: None,
@@ -291,7 +301,12 @@ impl Engine {
     fn apply_runtime_state(&self, room: &mut Room, from_disk: bool) {
         let (inner, room_id) = (&self.0, room.room_id.clone());
         // First, because it may have to look at a process, which no lock should wait for.
-        let liveness: Vec<Liveness> = room.members.iter_mut().map(|member| self.look_at_processes(member)).collect();
+        let looked_at = looked_at(room);
+        let look = |(member, matters): (&mut Arc<Member>, bool)| match matters {
+            true => self.look_at_processes(member),
+            false => member.liveness,
+        };
+        let liveness: Vec<Liveness> = room.members.iter_mut().zip(looked_at).map(look).collect();
         let members = room.members.iter_mut().zip(liveness);
         inner.waiters.of_room(&room_id, |waiting| {
             inner.presence.of_room(&room_id, |last| {
@@ -321,7 +336,7 @@ impl Engine {
     fn look_at_processes(&self, member: &mut Arc<Member>) -> Liveness {
         let processes = &self.0.processes;
         if member.terminals.is_empty() {
-            return member.anchor.as_ref().map_or(Liveness::Unknown, |anchor| processes.liveness(anchor));
+            return processes.member_liveness(&member.agent_id, member.anchor.as_ref());
         }
         let terminals: Vec<Liveness> = member.terminals.iter().map(|terminal| processes.liveness(terminal)).collect();
         let (open, closed): (Vec<_>, Vec<_>) = terminals.iter().partition(|liveness| **liveness != Liveness::Gone);
@@ -353,15 +368,21 @@ impl Engine {
                 }
             }
         }
-        for (event_seq, due) in committed.expiring {
-            inner.timers.set(TimerKey::Delivery(room_id.clone(), event_seq), Some(due));
+        for (event_seq, recipient, due) in committed.expiring {
+            inner.timers.set(TimerKey::Delivery(room_id.clone(), event_seq, recipient), Some(due));
+        }
+        // However a member came in, what was before is no news to it.
+        let joins = committed.events.iter().filter(|event| event.event_type == EventType::MemberJoined);
+        for (joined, agent_id) in joins.filter_map(|event| Some((event.event_seq, event.from_agent_id.clone()?))) {
+            inner.membership_cursors.set(inbox(agent_id), joined);
         }
         inner.unread.apply(room_id, committed.unread, committed.deleted);
-        inner.feed.publish(room_id, &committed.events, committed.deleted);
+        let changes = || delivery_changes(room_id, &committed.changed, &committed.events);
+        inner.feed.publish(room_id, &committed.events, changes, committed.deleted);
         if committed.deleted {
             inner.presence.forget_room(room_id);
             inner.membership_cursors.forget_room(room_id);
-            inner.timers.set(TimerKey::Room(room_id.clone()), None);
+            inner.timers.forget_room(room_id);
         }
         if !committed.events.is_empty() {
             inner.appended.notify_one();
@@ -390,8 +411,6 @@ struct RoomUnit<T, A> {
     key: Option<RequestKey>,
     answer: A,
     overview: Option<Overview>,
-    /// How urgent the open deliveries are that the command may change.
-    open_hints: HashMap<i64, DeliveryHint>,
     now: Option<Now>,
     /// What this run took for its connection.
     held: Option<HeldMessages>,
@@ -442,7 +461,8 @@ impl Drop for HeldMessages {
 struct Committed {
     effects: Vec<Effect>,
     events: Vec<Arc<Event>>,
-    expiring: Vec<(i64, Due)>,
+    expiring: Vec<(i64, AgentId, Due)>,
+    changed: Vec<DeliveryChange>,
     unread: UnreadChanges,
     deleted: bool,
 }
@@ -481,10 +501,10 @@ where
     fn needs(&self) -> Needs {
         match (self.request.needs(), &self.target) {
             // What connections hold is open too, and may be all of the oldest.
-            (Needs::Inbox { recipient, from, limit }, Target::Room(room_id)) => {
+            (Needs::Inbox { recipient, from, about, mid_turn, limit }, Target::Room(room_id)) => {
                 let inbox = (room_id.clone(), recipient.clone());
                 let limit = limit.saturating_add(self.engine.listeners().held_count(&inbox));
-                Needs::Inbox { recipient, from, limit }
+                Needs::Inbox { recipient, from, about, mid_turn, limit }
             }
             (needs, _) => needs,
         }
@@ -499,7 +519,6 @@ where
             let inbox = (room.room_id.clone(), delivery.recipient.clone());
             delivery.held_by = self.engine.0.listeners.holder(&inbox, delivery.event_seq);
         }
-        self.open_hints = UnreadChanges::hints(&rows.deliveries);
         self.overview = rows.overview.take();
         self.now = Some(now);
         decide(room, &rows, &self.request, now)
@@ -514,15 +533,16 @@ where
                 self.held = Some(HeldMessages::take(listeners, inbox, *connection, event_seqs.clone()));
             }
         }
-        let expiring = decision
-            .opened
-            .iter()
-            .filter_map(|opened| Some((events.get(opened.event)?.event_seq, Due::Deadline(opened.expires_at?))));
+        let expiring = decision.opened.iter().filter_map(|opened| {
+            let due = Due::Deadline(opened.expires_at?);
+            Some((events.get(opened.event)?.event_seq, opened.recipient.clone(), due))
+        });
         let committed = Committed {
             expiring: expiring.collect(),
             effects,
             events: events.to_vec(),
-            unread: UnreadChanges::of(&decision.opened, &decision.changed, &self.open_hints),
+            unread: UnreadChanges::of(&decision.opened, &decision.changed),
+            changed: decision.changed.clone(),
             deleted: decision.room.deleted,
         };
         let resolution = match &self.target {
@@ -565,92 +585,37 @@ where
     }
 }
 
+/// The changes of deliveries as those see them who follow a room.
+fn delivery_changes(room_id: &RoomId, changed: &[DeliveryChange], events: &[Arc<Event>]) -> Vec<DeliveryChanged> {
+    let change = |change: &DeliveryChange| DeliveryChanged {
+        event_seq: change.after.event_seq,
+        room_id: room_id.clone(),
+        from_agent_id: change.after.from.clone(),
+        recipient: change.after.recipient.clone(),
+        state: change.after.state,
+        surface: change.surface,
+        answered_by: change.answered_by.and_then(|index| events.get(index)).map(|event| event.event_seq),
+        is_over: change.after.is_over,
+        is_late: change.is_late,
+        at: change.at,
+    };
+    changed.iter().map(change).collect()
+}
+
 fn unreadable(e: &serde_json::Error) -> Error {
     Error::new(ErrorCode::StorageUnavailable, format!("an answer cannot be kept or read back: {e}"))
 }
 
-#[cfg(test)]
-mod tests {
-    use tt_rules::{MAX_TAKE, Recipients, TakeAccess, testing};
-    use tt_store::sqlite::SqliteStore;
-
-    use super::*;
-    use crate::workspace::Directory;
-
-    #[derive(Debug)]
-    struct Alive;
-
-    impl MemberProcesses for Alive {
-        fn liveness(&self, _: &Anchor) -> Liveness {
-            Liveness::Alive
-        }
-
-        fn watch(&self, _: &Anchor) {}
-    }
-
-    fn context(name: &str, connection: u64) -> CommandContext {
-        CommandContext { caller: testing::caller(name, connection), key: None }
-    }
-
-    /// A room with the members `a` and `b`, and a message from one to the other.
-    async fn room_with_a_message(dir: &std::path::Path) -> (Engine, RoomId) {
-        let (clock, policy) = (Clock::new(), Policy::default());
-        let file = dir.join("rooms.sqlite");
-        let store = SqliteStore::open_volatile(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
-        let engine = Engine::new(Arc::new(store), clock, Arc::new(Alive), policy);
-        let mut room_id = None;
-        for name in ["a", "b"] {
-            let workspace = Workspace::of(Directory::find(dir, None).unwrap());
-            let answer = |outcome: &Outcome<'_>| outcome.room.room_id.clone();
-            room_id = Some(engine.join(context(name, 1), workspace, true, None, answer).await.unwrap());
-        }
-        let room_id = room_id.unwrap();
-        let (to, body) = (Recipients::Agent(AgentId::trusted("b")), "hi".to_owned());
-        let delivery_hint = Default::default();
-        let send = Command::SendMessage { to, body, delivery_hint, from_person: false, expires_at: None };
-        engine.run(&room_id, context("a", 1), send, |_| ()).await.unwrap();
-        (engine, room_id)
-    }
-
-    async fn take(engine: &Engine, room_id: &RoomId, connection: u64) -> (usize, Option<HeldMessages>) {
-        let command =
-            Command::TakeMessages { from: None, max_replay: None, limit: MAX_TAKE, access: TakeAccess::Arriving };
-        let count = |outcome: &Outcome<'_>| match outcome.reply {
-            Reply::Taken { event_seqs, .. } => event_seqs.len(),
-            other => panic!("{other:?}"),
-        };
-        engine.take(room_id, context("b", connection), command, count).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn messages_are_given_back_unless_their_taker_keeps_them() {
-        let dir = tempfile::tempdir().unwrap();
-        let (engine, room_id) = room_with_a_message(dir.path()).await;
-        let (count, held) = take(&engine, &room_id, 1).await;
-        assert_eq!((count, take(&engine, &room_id, 2).await.0), (1, 0), "one connection at a time");
-        // As when the text of the message cannot be read.
-        drop(held);
-        let (count, held) = take(&engine, &room_id, 2).await;
-        assert_eq!(count, 1);
-        held.unwrap().keep();
-        assert_eq!(take(&engine, &room_id, 1).await.0, 0, "kept until its connection ends");
-        engine.listeners().end_connection(ConnectionId(2));
-        assert_eq!(take(&engine, &room_id, 1).await.0, 1);
-    }
-
-    #[tokio::test]
-    async fn a_caller_that_stopped_waiting_for_its_answer_holds_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let (engine, room_id) = room_with_a_message(dir.path()).await;
-        {
-            let taking = take(&engine, &room_id, 1);
-            tokio::pin!(taking);
-            // Submitted, and then dropped before it is answered.
-            let waker = std::task::Waker::noop();
-            let _ = taking.as_mut().poll(&mut std::task::Context::from_waker(waker));
-        }
-        // The writer has had the abandoned unit once it answers the next one.
-        engine.run_system_command(&room_id, Command::Tick).await.unwrap();
-        assert_eq!(take(&engine, &room_id, 2).await.0, 1);
-    }
+/// For each member, whether it matters if its process lives: it is there, or has the stick, or is one of the few that are
+/// listed as gone. Every session of an agent stays a member, and a look at all that ever were would slow down each command.
+fn looked_at(room: &Room) -> Vec<bool> {
+    let mut gone: Vec<_> = room.members().filter(|m| m.status == MemberStatus::Gone).collect();
+    gone.sort_by_key(|m| std::cmp::Reverse((m.last_seen_at, m.ordinal)));
+    let gone: HashSet<&AgentId> = gone.into_iter().take(MAX_GONE_LISTED).map(|m| &m.agent_id).collect();
+    let has_stick = room.held_by().map(|m| &m.agent_id);
+    let matters = |m: &Member| m.status.is_addressed() || Some(&m.agent_id) == has_stick || gone.contains(&m.agent_id);
+    room.members().map(matters).collect()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

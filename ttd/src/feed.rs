@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tt_proto::RoomId;
+use tt_proto::delivery::DeliveryChanged;
 use tt_proto::event::{Event, EventType};
 
 /// Events kept for a follower that is a little behind.
@@ -26,6 +27,8 @@ pub enum FeedItem {
     Stored {
         event_seq: i64,
     },
+    /// A delivery changed its state. That is in no log.
+    Delivery(Arc<DeliveryChanged>),
     /// The room and its log were deleted.
     Deleted,
 }
@@ -81,13 +84,25 @@ impl Feed {
         Follower { feed: self.clone(), room: room.clone(), items: Some(sender.subscribe()) }
     }
 
-    /// Publishes what was committed, in the order of the commits.
-    pub fn publish(&self, room: &RoomId, events: &[Arc<Event>], deleted: bool) {
+    /// How many rooms are followed.
+    pub fn count(&self) -> usize {
+        lock(&self.0.rooms).len()
+    }
+
+    /// Publishes what was committed, in the order of the commits. `deliveries` is called only if somebody follows the room.
+    pub fn publish(
+        &self,
+        room: &RoomId,
+        events: &[Arc<Event>],
+        deliveries: impl FnOnce() -> Vec<DeliveryChanged>,
+        deleted: bool,
+    ) {
         self.remember(events);
         let rooms = lock(&self.0.rooms);
         let Some(sender) = rooms.get(room) else { return };
+        let deliveries = deliveries().into_iter().map(|change| FeedItem::Delivery(Arc::new(change)));
         let deleted = deleted.then_some(FeedItem::Deleted);
-        for item in events.iter().map(item).chain(deleted) {
+        for item in events.iter().map(item).chain(deliveries).chain(deleted) {
             let _ = sender.send(item);
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod background;
 pub mod clock;
+pub mod delivery;
 pub mod engine;
 pub mod feed;
 pub mod identity;
@@ -14,6 +15,7 @@ pub mod liveness;
 pub mod membership_cursors;
 pub mod presence;
 pub mod rpc;
+pub mod sessions;
 pub mod timers;
 pub mod unread;
 pub mod views;
@@ -103,10 +105,10 @@ fn start(env: &Environment, detached: bool) -> Result<Option<Started>, Error> {
     Ok(Daemon::start(options, passed)?.map(|daemon| Started { daemon, runtime, signals }))
 }
 
-/// Threads that stay. Left to itself the runtime ends a thread that has had nothing to do for ten seconds and starts one
+/// The runtime of the daemon, with threads that stay. Left to itself the runtime ends a thread that has had nothing to do for ten seconds and starts one
 /// when it is needed again: a daemon at rest would keep waking up to do nothing. So there are few of them, for readers
 /// and for looks at the disk, and they sleep until there is work.
-fn runtime() -> std::io::Result<Runtime> {
+pub fn runtime() -> std::io::Result<Runtime> {
     const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).thread_keep_alive(A_YEAR).enable_all().build()
 }

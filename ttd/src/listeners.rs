@@ -19,7 +19,8 @@ pub struct Listeners(Arc<Mutex<HashMap<Inbox, Slot>>>);
 #[derive(Debug, Default)]
 struct Slot {
     arrived: Arc<Notify>,
-    surfaces: Vec<Surface>,
+    /// None for one that waits for an answer only.
+    surfaces: Vec<Option<Surface>>,
     held: HashMap<i64, ConnectionId>,
 }
 
@@ -34,7 +35,7 @@ impl Slot {
 pub struct Listener {
     listeners: Listeners,
     inbox: Inbox,
-    surface: Surface,
+    surface: Option<Surface>,
     /// Notified when there may be something to take.
     pub arrived: Arc<Notify>,
 }
@@ -42,10 +43,25 @@ pub struct Listener {
 impl Listeners {
     /// Listens for messages to a member. Every listener is woken; the first to take a message has it.
     pub fn listen(&self, inbox: &Inbox, surface: Surface) -> Listener {
+        self.add(inbox, Some(surface))
+    }
+
+    /// Is woken with the listeners, and takes only what concerns a question of its own: to everybody else the member does not
+    /// listen.
+    pub fn await_answer(&self, inbox: &Inbox) -> Listener {
+        self.add(inbox, None)
+    }
+
+    fn add(&self, inbox: &Inbox, surface: Option<Surface>) -> Listener {
         let mut slots = self.lock();
         let slot = slots.entry(inbox.clone()).or_default();
         slot.surfaces.push(surface);
         Listener { listeners: self.clone(), inbox: inbox.clone(), surface, arrived: slot.arrived.clone() }
+    }
+
+    /// How many inboxes are listened to, or have messages that a connection holds.
+    pub fn count(&self) -> usize {
+        self.lock().len()
     }
 
     /// Wakes the listeners of an inbox.
@@ -57,7 +73,12 @@ impl Listeners {
 
     /// A surface that listens for a member now.
     pub fn listening(&self, inbox: &Inbox) -> Option<Surface> {
-        self.lock().get(inbox).and_then(|slot| slot.surfaces.first().copied())
+        self.lock().get(inbox).and_then(|slot| slot.surfaces.iter().copied().flatten().next())
+    }
+
+    /// Whether a member waits for an answer.
+    pub fn awaits_answer(&self, inbox: &Inbox) -> bool {
+        self.lock().get(inbox).is_some_and(|slot| slot.surfaces.contains(&None))
     }
 
     /// The connection that holds a message.
@@ -163,6 +184,9 @@ mod tests {
         let listeners = Listeners::default();
         listeners.hold(&inbox(), ME, &[1]);
         let listener = listeners.listen(&inbox(), Surface::Wait);
+        let asker = listeners.await_answer(&("room".into(), AgentId::trusted("b")));
+        assert_eq!(listeners.listening(&asker.inbox), None, "it waits for an answer only");
+        drop(asker);
         assert_eq!(listeners.listening(&inbox()), Some(Surface::Wait));
         let arrived = listener.arrived.clone();
         let woken = arrived.notified();

@@ -39,6 +39,10 @@ impl MembershipCursors {
         self.lock().rooms.entry(inbox.0).or_default().insert(inbox.1, cursor);
     }
 
+    pub fn count(&self) -> usize {
+        self.lock().rooms.values().map(HashMap::len).sum()
+    }
+
     /// Forgets a room that was deleted.
     pub fn forget_room(&self, room: &RoomId) {
         self.lock().rooms.remove(room);

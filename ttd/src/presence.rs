@@ -74,6 +74,11 @@ impl Presence {
         self.unstored.notified().await;
     }
 
+    /// How many waits are remembered.
+    pub fn count(&self) -> usize {
+        self.lock().waited.values().map(HashMap::len).sum()
+    }
+
     /// Forgets a room that was deleted.
     pub fn forget_room(&self, room: &RoomId) {
         self.lock().waited.remove(room);

@@ -2,9 +2,10 @@
 //! restart the timers are set again from there.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tt_proto::RoomId;
 use tt_rules::{DeadlineTime, Due, LeaseTime, Now, TimerKey};
 
 use crate::clock::Clock;
@@ -18,9 +19,9 @@ pub struct Timers {
 /// The timers by when they are due, on each clock.
 #[derive(Debug, Default)]
 struct Pending {
-    by_key: HashMap<TimerKey, Due>,
-    by_lease: BTreeSet<(LeaseTime, TimerKey)>,
-    by_deadline: BTreeSet<(DeadlineTime, TimerKey)>,
+    by_key: HashMap<Arc<TimerKey>, Due>,
+    by_lease: BTreeSet<(LeaseTime, Arc<TimerKey>)>,
+    by_deadline: BTreeSet<(DeadlineTime, Arc<TimerKey>)>,
 }
 
 impl Timers {
@@ -45,9 +46,32 @@ impl Timers {
         }
     }
 
+    /// Sets the timer of a key that has none. What is read from the store may be older than what was set meanwhile.
+    pub fn set_if_unset(&self, key: TimerKey, due: Due) {
+        let mut pending = self.lock();
+        if !pending.by_key.contains_key(&key) {
+            pending.insert(key, due);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Clears the timers of a room that is no more.
+    pub fn forget_room(&self, room_id: &RoomId) {
+        let mut pending = self.lock();
+        let of_room = |key: &&Arc<TimerKey>| key.room_id() == room_id;
+        let keys: Vec<Arc<TimerKey>> = pending.by_key.keys().filter(of_room).cloned().collect();
+        keys.iter().for_each(|key| pending.remove(key));
+    }
+
+    /// Whether a message or a reminder waits for its time.
+    pub fn has_deadlines(&self) -> bool {
+        !self.lock().by_deadline.is_empty()
+    }
+
     /// Resolves with the keys that are due, once some are. Their timers are cleared.
     pub async fn next(&self, clock: &Clock) -> Vec<TimerKey> {
         loop {
+            let advanced = clock.advanced();
             let now = clock.now();
             let (due, rest) = {
                 let mut pending = self.lock();
@@ -62,7 +86,7 @@ impl Timers {
                     // A millisecond more, because the clocks are rounded down: the timer is due on waking.
                     () = tokio::time::sleep(rest + Duration::from_millis(1)) => {}
                     () = self.earlier.notified() => {}
-                    () = clock.advanced() => {}
+                    () = advanced => {}
                 },
             }
         }
@@ -85,6 +109,7 @@ impl Timers {
 
 impl Pending {
     fn insert(&mut self, key: TimerKey, due: Due) {
+        let key = Arc::new(key);
         match due {
             Due::Lease(at) => self.by_lease.insert((at, key.clone())),
             Due::Deadline(at) => self.by_deadline.insert((at, key.clone())),
@@ -93,9 +118,9 @@ impl Pending {
     }
 
     fn remove(&mut self, key: &TimerKey) {
-        match self.by_key.remove(key) {
-            Some(Due::Lease(at)) => self.by_lease.remove(&(at, key.clone())),
-            Some(Due::Deadline(at)) => self.by_deadline.remove(&(at, key.clone())),
+        match self.by_key.remove_entry(key) {
+            Some((key, Due::Lease(at))) => self.by_lease.remove(&(at, key)),
+            Some((key, Due::Deadline(at))) => self.by_deadline.remove(&(at, key)),
             None => false,
         };
     }
@@ -103,7 +128,7 @@ impl Pending {
     fn take_due(&mut self, now: Now) -> Vec<TimerKey> {
         let lease = self.by_lease.iter().take_while(|(at, _)| *at <= now.lease).map(|(_, key)| key);
         let deadline = self.by_deadline.iter().take_while(|(at, _)| *at <= now.deadline).map(|(_, key)| key);
-        let due: Vec<TimerKey> = lease.chain(deadline).cloned().collect();
+        let due: Vec<TimerKey> = lease.chain(deadline).map(|key| TimerKey::clone(key)).collect();
         due.iter().for_each(|key| self.remove(key));
         due
     }
@@ -128,7 +153,7 @@ mod tests {
     async fn each_key_has_its_own_timer_and_both_clocks_count() {
         let (timers, clock) = (Timers::default(), Clock::new());
         let now = clock.now();
-        let delivery = TimerKey::Delivery("r".into(), 7);
+        let delivery = TimerKey::Delivery("r".into(), 7, tt_proto::AgentId::trusted("a"));
         timers.set(room("r"), Some(Due::Lease(now.lease + Duration::from_secs(60))));
         timers.set(delivery.clone(), Some(Due::Deadline(now.deadline + Duration::from_secs(120))));
         timers.set(room("other"), Some(Due::Lease(now.lease + Duration::from_secs(90))));
@@ -138,6 +163,31 @@ mod tests {
         clock.advance(Duration::from_secs(60));
         assert_eq!(timers.next(&clock).await, [delivery], "a command on the room did not touch it");
         assert!(timers.lock().by_key.is_empty());
+    }
+
+    #[test]
+    fn a_room_that_is_deleted_takes_all_its_timers_with_it() {
+        let (timers, now) = (Timers::default(), Clock::new().now());
+        let due = Some(Due::Deadline(now.deadline + Duration::from_secs(60)));
+        for room in ["r", "other"] {
+            timers.set(TimerKey::Room(room.into()), Some(Due::Lease(now.lease + Duration::from_secs(60))));
+            timers.set(TimerKey::Delivery(room.into(), 7, tt_proto::AgentId::trusted("a")), due);
+            timers.set(TimerKey::Reminder(room.into(), "m".into()), due);
+        }
+        timers.forget_room(&"r".into());
+        let count = || timers.lock().by_key.len();
+        assert_eq!((count(), timers.has_deadlines()), (3, true));
+        timers.forget_room(&"other".into());
+        assert_eq!((count(), timers.has_deadlines()), (0, false));
+    }
+
+    #[test]
+    fn what_was_set_since_is_not_set_back() {
+        let (timers, now) = (Timers::default(), Clock::new().now());
+        let after = |seconds| Due::Deadline(now.deadline + Duration::from_secs(seconds));
+        timers.set(room("r"), Some(after(10)));
+        timers.set_if_unset(room("r"), after(300));
+        assert_eq!(timers.next_in(now), Some(Duration::from_secs(10)));
     }
 
     #[tokio::test]

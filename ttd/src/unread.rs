@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tt_proto::delivery::DeliveryState;
 use tt_proto::message::{DeliveryHint, Unread};
 use tt_proto::{AgentId, RoomId};
-use tt_rules::{DeliveryChange, NewDelivery, OpenDelivery};
+use tt_rules::{DeliveryChange, NewDelivery};
 
 use crate::listeners::Inbox;
 
@@ -24,19 +25,15 @@ enum Change {
 }
 
 impl UnreadChanges {
-    /// The changes of a decision on these open deliveries.
-    pub fn of(opened: &[NewDelivery], changed: &[DeliveryChange], open: &HashMap<i64, DeliveryHint>) -> Self {
+    /// The changes of a decision.
+    pub fn of(opened: &[NewDelivery], changed: &[DeliveryChange]) -> Self {
         let opened = opened.iter().map(|new| (new.recipient.clone(), Change::Opened(new.delivery_hint)));
-        let closed = changed.iter().map(|change| {
-            let hint = open.get(&change.event_seq).copied().unwrap_or_default();
-            (change.recipient.clone(), Change::Closed(hint))
-        });
+        let is_closed = |change: &&DeliveryChange| {
+            change.before == DeliveryState::Pending && change.after.state != DeliveryState::Pending
+        };
+        let closed = changed.iter().filter(is_closed).map(|change| &change.after);
+        let closed = closed.map(|row| (row.recipient.clone(), Change::Closed(row.delivery_hint)));
         Self(opened.chain(closed).collect())
-    }
-
-    /// How urgent the open deliveries are that a decision may change. Of one message it is the same for every recipient.
-    pub fn hints(open: &[OpenDelivery]) -> HashMap<i64, DeliveryHint> {
-        open.iter().map(|delivery| (delivery.event_seq, delivery.delivery_hint)).collect()
     }
 }
 
@@ -48,6 +45,16 @@ impl UnreadCounts {
 
     pub fn get(&self, inbox: &Inbox) -> Unread {
         self.lock().get(inbox).copied().unwrap_or_default()
+    }
+
+    /// The rooms in which messages wait for a member; those with messages that interrupt come first.
+    pub fn rooms_of(&self, agent: &AgentId) -> Vec<(RoomId, Unread)> {
+        let counts = self.lock();
+        let mine = counts.iter().filter(|((_, recipient), _)| recipient == agent);
+        let mut rooms: Vec<_> = mine.map(|((room_id, _), unread)| (room_id.clone(), *unread)).collect();
+        drop(counts);
+        rooms.sort_by(|(a, of_a), (b, of_b)| (of_b.interrupts, a).cmp(&(of_a.interrupts, b)));
+        rooms
     }
 
     pub fn apply(&self, room_id: &RoomId, changes: UnreadChanges, deleted: bool) {

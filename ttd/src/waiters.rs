@@ -40,28 +40,33 @@ pub struct Place {
 }
 
 impl Waiters {
-    /// Takes the member's place. There is only one: a second wait would take turns from the first. A wait whose process has
-    /// ended does not count, even if its connection has not been seen to end.
+    /// The process whose wait is at a member's place.
+    pub fn process_at(&self, room: &RoomId, agent: &AgentId) -> Option<u32> {
+        self.lock().get(room).and_then(|places| places.get(agent)).and_then(|waiter| waiter.pid)
+    }
+
+    /// Takes the member's place. There is only one: a second wait would take turns from the first. A wait of the process that has
+    /// `ended` does not count, even if its connection has not been seen to end.
     pub fn enter(
         &self,
         room: &RoomId,
         agent: &AgentId,
         waiting: Waiting,
         pid: Option<u32>,
-        lives: impl Fn(u32) -> bool,
+        ended: Option<u32>,
     ) -> Result<Place, Error> {
         let mut places = self.lock();
         let first = places.get(room).and_then(|places| places.get(agent));
-        if let Some(first) = first.filter(|first| first.pid.is_none_or(lives)) {
+        if let Some(first) = first.filter(|first| first.pid.is_none() || first.pid != ended) {
             let whose = first.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             return Err(Error::new(ErrorCode::DuplicateListener, format!("{agent} is already waiting, in {whose}"))
                 .detail("pid", first.pid));
         }
         let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
-        let (end, ended) = oneshot::channel();
+        let (end, is_ended) = oneshot::channel();
         let waiter = Waiter { ticket, waiting, pid, end: Some(end) };
         places.entry(room.clone()).or_default().insert(agent.clone(), waiter);
-        Ok(Place { waiters: self.clone(), room: room.clone(), agent: agent.clone(), ticket, ended })
+        Ok(Place { waiters: self.clone(), room: room.clone(), agent: agent.clone(), ticket, ended: is_ended })
     }
 
     /// Looks up how members of a room wait. One whose wait was ended already waits no more.

@@ -4,7 +4,7 @@
 use tt_proto::escape::{escape_json, escape_lines, escape_text, escape_value, is_harmless};
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
-use tt_proto::message::{DeliveryHint, MessageSent};
+use tt_proto::message::MessageSent;
 use tt_proto::{AgentId, EventId, WallTime, block};
 
 use crate::{Random, Target, Verdict, ensure, generate};
@@ -20,6 +20,7 @@ impl Target for Escape {
         let text = String::from_utf8_lossy(input).into_owned();
         let escaped = escape_text(&text);
         ensure!(is_harmless(&escaped), "something hides in {escaped:?}");
+        ensure!(!escaped.chars().any(is_known_to_hide), "something well known hides in {escaped:?}");
         ensure!(escape_text(&escaped) == escaped, "escaping it again changes {escaped:?}");
         ensure!((escaped == text) == is_harmless(&text), "harmless text is changed, or harmful text is not");
         let lines = escape_lines(&text);
@@ -44,11 +45,21 @@ impl Target for Escape {
     }
 }
 
+/// The characters of known attacks, written down apart from the list under test: escapes of terminals, text that runs backwards,
+/// spaces without width, tags. The joiner of emoji and their selectors may stay.
+fn is_known_to_hide(c: char) -> bool {
+    let reorders = matches!(u32::from(c), 0x61c | 0x200e | 0x200f | 0x202a..=0x202e | 0x2066..=0x2069);
+    let has_no_width = matches!(u32::from(c), 0xad | 0x200b | 0x200c | 0x2060..=0x2064 | 0xfeff | 0xe0000..=0xe01ef);
+    let breaks_lines = matches!(u32::from(c), 0xa..=0xd | 0x85 | 0x2028 | 0x2029);
+    let drives = matches!(u32::from(c), 0..=0x8 | 0xe..=0x1f | 0x7f..=0x9f);
+    reorders || has_no_width || breaks_lines || drives
+}
+
 /// As the body of a message in the block that a model reads.
 fn in_block(body: &str) -> Result<(), String> {
     // Marked as a person's or not, so that both heads of the block are tried.
     let from_person = body.len() % 2 == 1;
-    let sent = MessageSent { body: body.to_owned(), delivery_hint: DeliveryHint::Normal, from_person };
+    let sent = MessageSent { body: body.to_owned(), from_person, ..MessageSent::default() };
     let event = Event {
         event_seq: 1,
         event_id: EventId::from("e"),

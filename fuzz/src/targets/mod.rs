@@ -1,6 +1,7 @@
 //! The targets. A new one is a file here with a type that implements [`Target`], a line in [`ALL`], and a directory with at
 //! least one example in `corpus/`.
 
+mod codex_messages;
 mod config_json;
 mod config_toml;
 mod escape;
@@ -10,7 +11,9 @@ mod handoffs;
 mod hook_input;
 mod mcp;
 mod requests;
+mod session_files;
 mod tool_arguments;
+mod transcripts;
 mod words;
 
 use crate::Target;
@@ -26,9 +29,12 @@ pub struct TargetInfo {
 
 /// All targets. The shares are thousandths and make a thousand together.
 pub const ALL: &[TargetInfo] = &[
-    TargetInfo { name: "words", share: 300, make: || Box::new(words::Words) },
+    TargetInfo { name: "words", share: 240, make: || Box::new(words::Words) },
     TargetInfo { name: "escape", share: 200, make: || Box::new(escape::Escape) },
     TargetInfo { name: "hook_input", share: 150, make: || Box::new(hook_input::HookInput) },
+    TargetInfo { name: "session_files", share: 20, make: || Box::new(session_files::SessionFiles) },
+    TargetInfo { name: "codex_messages", share: 20, make: || Box::new(codex_messages::CodexMessages) },
+    TargetInfo { name: "transcripts", share: 20, make: || Box::new(transcripts::Transcripts) },
     TargetInfo { name: "handoffs", share: 110, make: || Box::new(handoffs::Handoffs) },
     TargetInfo { name: "events", share: 80, make: || Box::new(events::Events) },
     TargetInfo { name: "tool_arguments", share: 80, make: || Box::new(tool_arguments::ToolArguments) },

@@ -36,11 +36,11 @@ struct Open {
 impl Target for Requests {
     fn generate(&self, random: &mut Random) -> Vec<u8> {
         let method = random.pick(METHODS).name;
-        let stream = STREAMS[0].subscribe;
+        let stream = random.pick(STREAMS);
         let (method, parameters) = match random.below(20) {
-            0 => (stream, format!(r#"{{"room_id":"@room","after_event_seq":{}}}"#, random.below(9))),
+            0 => (stream.subscribe, format!(r#"{{"room_id":"@room","after_event_seq":{}}}"#, random.below(9))),
             1 => (method, json(random, 3)),
-            2 => (STREAMS[0].unsubscribe, json(random, 1)),
+            2 => (stream.unsubscribe, json(random, 1)),
             _ => {
                 let parameters = parameters(random, method);
                 (method, object(random, &parameters))
@@ -75,9 +75,14 @@ impl Target for Requests {
 
 /// Whether a call may take longer than a moment: one of a method that waits, unless it says that it does not.
 fn waits(method: &str, parameters: &str) -> bool {
-    let can_wait = METHODS
-        .iter()
-        .any(|info| info.name == method.trim() && info.fields.iter().any(|field| field.name == "max_wait_ms"));
+    let has = |name: &str| {
+        METHODS.iter().any(|info| info.name == method.trim() && info.fields.iter().any(|field| field.name == name))
+    };
+    // A question waits only where it says so.
+    if has("wait_ms") && (parameters.contains("wait_ms") || parameters.contains("\\u") || parameters.starts_with('[')) {
+        return true;
+    }
+    let can_wait = has("max_wait_ms");
     let says_not = serde_json::from_str::<Value>(parameters).is_ok_and(|value| value["max_wait_ms"] == 0)
         && parameters.matches("wait_ms").count() == 1
         && !parameters.contains("\\u");

@@ -74,6 +74,9 @@ pub struct DaemonStatusAnswer {
     pub connections: usize,
     pub calls: usize,
     pub waiters: usize,
+    /// How much is kept in memory about rooms: waits, listeners, followers, and who was told what.
+    #[serde(default)]
+    pub remembered: usize,
     /// The newest migration the database has.
     pub schema: i64,
     /// The daemon exits after being idle this long; absent when it never does.

@@ -5,7 +5,7 @@ use crate::handoff::RawJson;
 use crate::hello::Greeting;
 use crate::page::{MAX_ID_BYTES, MAX_TEXT_BYTES, check_length};
 use crate::policy::PolicyOverrides;
-use crate::{AgentId, Error, ErrorCode, LeaseId, NoteId, RoomId, WallTime};
+use crate::{AgentId, Error, ErrorCode, LeaseId, NoteId, ReminderId, RoomId, WallTime};
 
 /// One parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ macro_rules! field_types {
 field_types! {
     String: WallTime;
     Boolean: bool;
-    Integer: i64, u64, usize;
+    Integer: i64, u64, u32, usize;
     // The rules say how many, and how long a handoff may be.
     Integers: Vec<i64>;
     Handoff: RawJson;
@@ -87,6 +87,7 @@ text_fields! {
     AgentId: MAX_ID_BYTES;
     LeaseId: MAX_ID_BYTES;
     NoteId: MAX_ID_BYTES;
+    ReminderId: MAX_ID_BYTES;
 }
 
 impl FieldType for String {
@@ -115,7 +116,12 @@ impl FieldType for Greeting {
         for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text?))) {
             check_length(field, text, MAX_TEXT_BYTES)?;
         }
-        for (field, id) in [("client_info", &signals.client_info), ("session_id", &signals.session_id)] {
+        let ids = [
+            ("client_info", &signals.client_info),
+            ("session_id", &signals.session_id),
+            ("tool_use_id", &signals.tool_use_id),
+        ];
+        for (field, id) in ids {
             check_length(field, id.as_deref().unwrap_or_default(), MAX_ID_BYTES)?;
         }
         check_list("capabilities", capabilities.iter().map(String::as_str))?;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
-use crate::compact::is_zero;
+use crate::compact::{is_false, is_zero};
 use crate::delivery::Recipient;
 use crate::event::Event;
 use crate::message::InboxRoom;
@@ -17,8 +17,36 @@ methods! {
         to_agent_id: Option<AgentId>,
         /// The recipient by what people type: a name, the beginning of an id, or `room`, `all` or `everyone`.
         to: Option<String>,
-        /// `normal`, `important` or `interrupt`.
+        /// `idle`, `normal`, `important` or `interrupt`.
         delivery_hint: Option<String>,
+        idempotency_key: Option<String>,
+        /// The message that this one replies to; it goes to the sender of that one.
+        reply_to: Option<i64>,
+        /// It is a question.
+        expects_reply: Option<bool>,
+        /// Not handed over by then, it expires. For a question, also how long an answer is waited for.
+        timeout_ms: Option<u64>,
+        /// Whether the sender gets a notice once it was handed over.
+        notify_on_delivery: Option<bool>,
+        /// The sender gets a notice if there is no answer this long after it was handed over.
+        notify_after_ms: Option<u64>,
+        /// Of a question: waits this long for what `take_messages` brings `about` it.
+        wait_ms: Option<u64>,
+    }
+
+    /// Answers a message: it goes to its sender.
+    Reply = "reply" -> Sent {
+        room_id: RoomId,
+        /// The message that is answered.
+        event_seq: i64,
+        body: String,
+        idempotency_key: Option<String>,
+    }
+
+    /// Takes a message back from those to whom it was not handed over yet.
+    WithdrawMessage = "withdraw_message" -> Withdrawn {
+        room_id: RoomId,
+        event_seq: i64,
         idempotency_key: Option<String>,
     }
 
@@ -40,6 +68,9 @@ methods! {
         max_wait_ms: Option<u64>,
         /// Only for people: the messages to the caller in the log after this event, whether or not they were confirmed.
         after_event_seq: Option<i64>,
+        /// Only what concerns this question of the caller: answers to it, notices about it, and questions of those it asked.
+        /// Ends the wait as well once there is nothing more to wait for.
+        about: Option<i64>,
     }
 
     /// Returns messages that this connection took and will not show. Refused as a whole if another connection holds one of
@@ -58,7 +89,7 @@ methods! {
     }
 }
 
-/// The answer to `send_message`.
+/// The answer to `send_message` and `reply`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     pub event_seq: i64,
@@ -68,6 +99,20 @@ pub struct Sent {
     /// How many recipients are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
+    /// What came about a question, if it was waited for. It is the caller's to confirm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Taken>,
+}
+
+/// The answer to `withdraw_message`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    pub event_seq: i64,
+    /// From how many recipients it was taken back.
+    pub withdrawn: usize,
+    /// How many have it, or are being handed it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub too_late: usize,
 }
 
 /// The answer to `list_inbox`.
@@ -81,7 +126,7 @@ pub struct InboxRooms {
 
 /// The answer to `take_messages`. The messages belong to this connection until it confirms them; if it closes first, they
 /// return to the inbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
@@ -92,9 +137,13 @@ pub struct Taken {
     /// How many newer messages stayed in the inbox, counted up to [`MAX_COUNTED`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
-    /// Only for people: the event after which the next call reads on.
+    /// Only for people: the event after which to read on in the log. It holds once the inbox is read; with `more`, the rest
+    /// is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor_event_seq: Option<i64>,
+    /// Only with `about`: the question needs no more waiting.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_over: bool,
 }
 
 /// The most messages that one confirmation or return lists, and that one take skips.

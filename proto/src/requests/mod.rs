@@ -5,11 +5,14 @@
 //! the daemon. A test there fails until the two agree.
 
 mod daemon;
+mod deliveries;
 mod events;
 mod field;
 mod messages;
 mod notes;
+mod reminders;
 mod rooms;
+mod sessions;
 mod turns;
 
 use serde::Serialize;
@@ -18,11 +21,14 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 pub use daemon::*;
+pub use deliveries::*;
 pub use events::*;
 pub use field::{Field, FieldType, JsonType};
 pub use messages::*;
 pub use notes::*;
+pub use reminders::*;
 pub use rooms::*;
+pub use sessions::*;
 pub use turns::*;
 
 /// Named parameters. On the wire absent and null `params` mean `{}`, and so do absent and null fields mean `None`.
@@ -100,18 +106,31 @@ table! {
         PassStick,
         TakeoverStick,
         SendMessage,
+        Reply,
+        WithdrawMessage,
         ListInbox,
         TakeMessages,
         ReturnMessages,
         ConfirmMessages,
+        GetMessageStatus,
+        ListWaiting,
+        ListSent,
+        SetQuiet,
+        AddReminder,
+        ListReminders,
+        CancelReminder,
         GetRoomEvents,
         WaitForEvents,
         AddNote,
         ListNotes,
         ResolveNote,
+        ReportSession,
+        ListSessions,
+        PeekSession,
     }
     streams {
         SubscribeEvents,
+        SubscribeDeliveries,
     }
 }
 

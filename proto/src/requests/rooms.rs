@@ -54,6 +54,8 @@ methods! {
     /// Shows a room, its members, its handoffs and whether it may be taken over.
     GetRoomState = "get_room_state" -> RoomState {
         room_id: RoomId,
+        /// List those too who left, were kicked or are long gone.
+        all: Option<bool>,
     }
 
     /// Finds the one member a name means: a full agent id; else a display name or id prefix that fits a single member that is
@@ -85,7 +87,7 @@ pub struct Joined {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     pub members: Vec<Member>,
-    /// How many members are not listed. Those who are active come first.
+    /// How many members are not listed: those who left or were kicked, and of the gone all but a few.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_members: usize,
     /// The stick, without the room's id and path.
@@ -141,7 +143,7 @@ pub struct RoomList {
 pub struct RoomState {
     pub room: Room,
     pub members: Vec<Member>,
-    /// How many members are not listed. Those who are active come first.
+    /// How many members are not listed: those who left or were kicked, and of the gone all but a few.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_members: usize,
     /// Those who wait for the stick, in the order in which they would be given it.

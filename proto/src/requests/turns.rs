@@ -96,7 +96,12 @@ pub struct Wait {
     /// With `not_yet`: the caller's place in the queue, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
-    /// With `not_yet`: what to do next.
+    /// With `removed`, if the caller was kicked: who did it, and the reason given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kicked_by: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kick_reason: Option<String>,
+    /// With `not_yet` and `removed`: what to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -119,6 +124,8 @@ impl Wait {
             reserved_for: None,
             since: None,
             place: None,
+            kicked_by: None,
+            kick_reason: None,
             hint: None,
         }
     }

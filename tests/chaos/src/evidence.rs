@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Fallible;
 use crate::actors;
-use crate::journal::{self, Entry};
+use crate::journal::{self, Entry, Fact};
 use crate::world::Places;
 
 /// An event of the log.
@@ -59,6 +59,9 @@ pub(crate) struct Output {
     pub event_seqs: Vec<i64>,
 }
 
+/// Begins the name of what is done for a member that no actor is any more; its agent id follows.
+pub(crate) const MEMBER: &str = "member-";
+
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub rows: Vec<Row>,
@@ -81,12 +84,14 @@ impl Evidence {
             .collect();
         let agent_of = |name: &str| {
             let actor = name.split('.').next().unwrap_or_default();
-            agent_ids.get(actor).cloned().ok_or_else(|| format!("{name} is nobody's"))
+            let member = || actor.strip_prefix(MEMBER).map(str::to_owned);
+            agent_ids.get(actor).cloned().or_else(member).ok_or_else(|| format!("{name} is nobody's"))
         };
         let mut told = Vec::new();
         for path in files(&places.journals())? {
             let name = file_name(&path).trim_end_matches(".jsonl").to_owned();
-            told.push(Told { agent_id: agent_of(&name)?, entries: journal::read(&path)?, name });
+            let agent_id = agent_of(&name)?;
+            told.extend(lives(Told { agent_id, entries: journal::read(&path)?, name }));
         }
         let mut outputs = Vec::new();
         for path in files(&places.outputs())? {
@@ -118,6 +123,21 @@ impl Evidence {
     }
 }
 
+/// What a process was told, apart for each of the members that it was in turn.
+fn lives(told: Told) -> Vec<Told> {
+    let Told { name, mut agent_id, entries } = told;
+    let (mut lives, mut life) = (Vec::new(), Vec::new());
+    for entry in entries {
+        if let Fact::Lives { agent_id: next } = &entry.fact {
+            let agent_id = std::mem::replace(&mut agent_id, next.clone());
+            lives.push(Told { name: name.clone(), agent_id, entries: std::mem::take(&mut life) });
+        }
+        life.push(entry);
+    }
+    lives.push(Told { name, agent_id, entries: life });
+    lives
+}
+
 fn rows(database: &Connection) -> Fallible<Vec<Row>> {
     let sql = "SELECT event_seq, event_id, event_type, coalesce(turn_id, 0), coalesce(from_agent_id, ''), to_agent_id, reason,
                  json_extract(payload_json, '$.body') FROM room_events ORDER BY event_seq";
@@ -142,6 +162,14 @@ fn deliveries(database: &Connection) -> Fallible<Vec<Delivery>> {
     let delivery =
         |row: &rusqlite::Row<'_>| Ok(Delivery { event_seq: row.get(0)?, recipient: row.get(1)?, state: row.get(2)? });
     Ok(statement.query_map([], delivery)?.collect::<Result<_, _>>()?)
+}
+
+/// The members for whom messages wait.
+pub(crate) fn who_has_unread(data: &Path) -> Fallible<Vec<String>> {
+    let database = Connection::open_with_flags(data.join("rooms.sqlite"), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let mut statement =
+        database.prepare("SELECT DISTINCT recipient_agent_id FROM deliveries WHERE state = 'pending'")?;
+    Ok(statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
 }
 
 fn notes(database: &Connection) -> Fallible<BTreeSet<String>> {
@@ -184,4 +212,21 @@ fn panics(data: &Path) -> Fallible<Vec<String>> {
         found.extend(text.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_session_was_told_belongs_to_the_member_that_it_was_then() {
+        let note = |id: &str| Fact::Noted { note_id: id.into() };
+        let is = |agent_id: &str| Fact::Lives { agent_id: agent_id.into() };
+        let facts = [note("0"), is("a"), note("1"), note("2"), is("b"), is("a"), note("3")];
+        let entries = facts.into_iter().map(|fact| Entry { at: 0, fact }).collect();
+        let told = lives(Told { name: "session-0.1".into(), agent_id: "nobody".into(), entries });
+        let counted: Vec<_> = told.iter().map(|told| (told.agent_id.as_str(), told.entries.len())).collect();
+        assert_eq!(counted, [("nobody", 1), ("a", 3), ("b", 1), ("a", 2)]);
+        assert!(told.iter().all(|told| told.name == "session-0.1"));
+    }
 }

@@ -46,6 +46,10 @@ pub(crate) enum Fact {
     Noted {
         note_id: String,
     },
+    /// From here on the actor is this member, until it says so of another.
+    Lives {
+        agent_id: String,
+    },
     /// A call was refused or got no answer.
     Failed {
         call: String,

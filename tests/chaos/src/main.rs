@@ -41,7 +41,7 @@ struct Args {
     /// Replays the plan of an earlier run [default: a new one]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Leave out a kind of actor (agent, person, follower, mcp, sandboxed)
+    /// Leave out a kind of actor (agent, person, follower, mcp, sandboxed, session)
     #[arg(long, value_name = "KIND")]
     without: Vec<String>,
     /// Keep the directory of the world also if everything was well

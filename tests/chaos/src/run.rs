@@ -10,7 +10,7 @@ use crate::dice::Dice;
 use crate::plan::{Fault, Round};
 use crate::stage::Stage;
 use crate::world::World;
-use crate::{Fallible, actors, processes, say};
+use crate::{Fallible, actors, evidence, processes, say};
 
 /// How often the run looks at what is due.
 const TICK: Duration = Duration::from_millis(10);
@@ -211,8 +211,7 @@ impl<'a> Run<'a> {
 
     /// Without faults the next command of somebody who has waited for it works.
     fn check_calm(&mut self) -> Fallible<()> {
-        let (actor, number) = actors::cast().next().ok_or("no actors")?;
-        let mut stage = self.world.stage(actor, number, "probe")?;
+        let mut stage = self.probe()?;
         let began = Instant::now();
         loop {
             let body = "is everything well?";
@@ -233,14 +232,45 @@ impl<'a> Run<'a> {
     pub(crate) fn finish(&mut self) -> Fallible<()> {
         let stuck = self.world.end_play(CALM_LIMIT)?;
         self.counts.broken.extend(stuck);
-        for (actor, number) in actors::cast() {
+        self.check_nobody_lives_on()?;
+        for (actor, number) in actors::members() {
             let mut stage = self.world.stage(actor, number, "rest")?;
             if !empty_inbox(&mut stage)? {
                 self.counts.broken.push(format!("the inbox of {} cannot be read", actor.agent_id(number)));
             }
         }
+        // Conversations are members that the actors were in turn. There may be more of them than any command lists.
+        for agent_id in evidence::who_has_unread(&self.world.places.data())? {
+            if !empty_inbox(&mut self.world.stage_of_member(&agent_id)?)? {
+                self.counts.broken.push(format!("the inbox of {agent_id} cannot be read"));
+            }
+        }
         self.count_daemons();
         Ok(())
+    }
+
+    fn probe(&self) -> Fallible<Stage> {
+        let (actor, number) = actors::members().next().ok_or("no actors")?;
+        self.world.stage(actor, number, "probe")
+    }
+
+    /// Every process of a session has ended, so no session is alive.
+    fn check_nobody_lives_on(&mut self) -> Fallible<()> {
+        let mut stage = self.probe()?;
+        let began = Instant::now();
+        loop {
+            let sessions = stage.run(&["sessions", "--json"], None)?.json().unwrap_or_default();
+            let known = sessions["sessions"].as_array().cloned().unwrap_or_default();
+            let living: Vec<_> = known.into_iter().filter(|session| session["liveness"] == "alive").collect();
+            if sessions["sessions"].is_array() && living.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > CALM_LIMIT {
+                self.counts.broken.push(format!("nobody plays any more, and these live: {living:?}"));
+                return Ok(());
+            }
+            std::thread::sleep(TICK);
+        }
     }
 }
 

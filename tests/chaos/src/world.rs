@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use crate::actors::{self, Actor};
 use crate::control::Control;
+use crate::evidence::MEMBER;
 use crate::processes;
 use crate::stage::Stage;
 use crate::{Fallible, say};
@@ -154,9 +155,16 @@ impl World {
         Stage::new(self.places.clone(), name, self.seed, self.places.variables_of(actor, number))
     }
 
+    /// A stage for something that is done in the name of a member that no actor is any more.
+    pub(crate) fn stage_of_member(&self, agent_id: &str) -> Fallible<Stage> {
+        let mut variables = self.places.variables();
+        variables.push(("TT_HARNESS_AGENT_ID".into(), agent_id.into()));
+        Stage::new(self.places.clone(), format!("{MEMBER}{agent_id}.rest"), self.seed, variables)
+    }
+
     /// Makes everybody a member, and then lets them play.
     pub(crate) fn open(&mut self) -> Fallible<()> {
-        for (actor, number) in actors::cast() {
+        for (actor, number) in actors::members() {
             let joined = self.stage(actor, number, "join")?.run(&["join", "--json"], None)?;
             if !joined.status.success() {
                 return Err(format!("{} cannot join: {}", actor.agent_id(number), joined.stderr).into());

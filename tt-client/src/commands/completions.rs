@@ -37,11 +37,11 @@ _tt_or_ask() {
 complete -F _tt_or_ask -o nosort -o bashdefault -o default tt
 "#;
 
-/// Completes an argument that the script knows nothing about.
+/// Completes an argument that the script knows nothing about, or of which it knows only that it is a path.
 const ZSH: &str = r#"
 _tt_ask() {
     local -a found
-    found=(${(f)"$(command tt complete -- "${(@)words[2,CURRENT]}" 2>/dev/null | cut -f1)"})
+    found=(${(f)"$(command tt complete -- "${(@)tt_line}" 2>/dev/null | cut -f1)"})
     if (( $#found )); then
         compadd -a found
     else
@@ -50,8 +50,19 @@ _tt_ask() {
 }
 "#;
 
+/// The words so far. Below a subcommand the script sees only the rest of them.
+const ZSH_LINE: &str = r#"    local -a tt_line
+    tt_line=("${(@)words[2,CURRENT]}")"#;
+
+/// Fish completes the value of an option only by what is said of that option.
 const FISH: &str = r#"
-complete -c tt -n "test (count (commandline -opc)) -gt 1" -a "(command tt complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)"
+function __tt_ask
+    command tt complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c tt -n "test (count (commandline -opc)) -gt 1" -a "(__tt_ask)"
+for option in from target event path
+    complete -c tt -n "contains -- --$option (commandline -opc)[-1]" -l $option -x -a "(__tt_ask)"
+end
 "#;
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
@@ -63,8 +74,9 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         Shell::Fish => script.push_str(FISH),
         Shell::Zsh => {
             // The function is defined before the script calls what completes.
-            script =
-                script.replace(":_default'", ":_tt_ask'").replacen("_tt() {", &format!("{}\n_tt() {{", ZSH.trim()), 1);
+            let begin = format!("{}\n_tt() {{\n{ZSH_LINE}", ZSH.trim());
+            script = script.replace(":_default'", ":_tt_ask'").replace(":_files'", ":_tt_ask'");
+            script = script.replacen("_tt() {", &begin, 1);
         }
         _ => {}
     }

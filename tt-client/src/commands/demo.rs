@@ -82,12 +82,16 @@ fn play(stage: &Stage) -> Result<(), CommandError> {
     codex.begin("tt wait --no-events --text")?;
     stage.narrate("You look at the room from your own terminal.")?;
     stage.show(&["state"])?;
-    stage.narrate("Claude has a question in the middle of its turn. It keeps the stick and just asks.")?;
-    claude.run("tt msg send codex --text 'keep the old column for now?'")?;
+    stage.narrate(
+        "Claude has a question in the middle of its turn. It keeps the stick, asks, and waits for the answer.",
+    )?;
+    claude.begin("tt ask codex --text 'keep the old column for now?'")?;
     stage.narrate("Codex is still waiting for its turn. Another of its shells reads the question and answers.")?;
-    codex.run_in_other_shell("tt msg recv --text")?;
-    codex.run_in_other_shell("tt msg send claude --text 'yes, until the backfill is done'")?;
-    claude.run("tt msg recv --text")?;
+    codex.run_in_other_shell("tt msg recv --wait --text")?;
+    codex.run_in_other_shell("tt reply 4 --text 'yes, until the backfill is done'")?;
+    claude.finish_begun("tt ask")?;
+    stage.narrate("A message has a life that its sender can see.")?;
+    claude.run("tt msg status 4 --text")?;
     stage.narrate(
         "Claude is done and hands over. In the same instant Codex's wait returns, with all it needs to know.",
     )?;

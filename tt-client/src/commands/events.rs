@@ -12,7 +12,7 @@ use crate::Context;
 use crate::cli::duration;
 use crate::connect::{DEADLINE, RECONNECT_DELAY, unreadable};
 use crate::error::CommandError;
-use crate::follow::{Signals, WriteResult, block_on, print_cursor, reader_gone, write_line};
+use crate::follow::{Signals, WriteResult, block_on, end_typed_line, print_cursor, reader_gone, write_line};
 use crate::live_session::LiveSession;
 use crate::session::{PathArg, Session};
 use crate::text::{Style, names::Names, render};
@@ -233,7 +233,7 @@ pub(crate) async fn follow_events(session: &mut LiveSession, query: EventQuery) 
     };
     tokio::select! {
         ended = print_stream(session, &query, &mut names, &mut cursor) => ended?,
-        () = signals.any() => {}
+        signal = signals.next() => end_typed_line(&session.output, signal),
         () = give_up => {}
         () = reader_gone() => return Ok(()),
     }

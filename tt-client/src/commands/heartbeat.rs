@@ -29,7 +29,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
 
 fn renew(context: &Context, args: Args) -> Result<(), CommandError> {
     let (mut session, state) = Session::find_state(context, args.path)?;
-    let (lease, turn) = held(state)?;
+    let (lease, turn) = held(&session, state)?;
     let beat = session.call(|room_id| Heartbeat { room_id, lease_id: lease.clone(), expected_turn_id: turn })?;
     if context.hook {
         // The harness would read the answer as the response of a hook.

@@ -1,4 +1,4 @@
-//! `tt install` and `tt uninstall`: add and remove the skill and the MCP entry of each harness.
+//! `tt install` and `tt uninstall`: add and remove the skill, the MCP server and the hooks of each harness.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use tt_proto::escape::escape_text;
 
 use crate::Context;
 use crate::error::CommandError;
-use crate::install::{Action, Change, Places};
+use crate::install::{Action, Change, Places, Wanted};
 use crate::text::Style;
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,19 @@ pub(crate) struct Args {
     print: bool,
 }
 
+// The arguments of `tt install`. A doc comment here would replace its description.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    args: Args,
+    /// Do not install hooks, and remove those that are installed
+    #[arg(long)]
+    no_hooks: bool,
+    /// Tell the harness that you trust our hooks, so that it does not ask you (Codex asks about each)
+    #[arg(long, conflicts_with = "no_hooks")]
+    trust_hooks: bool,
+}
+
 #[derive(Debug, Serialize)]
 struct Changes {
     /// Whether the changes were made or only shown.
@@ -31,13 +44,24 @@ struct Changes {
     /// The harnesses whose files changed. Those that run read them when they start again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     restart: Vec<&'static str>,
+    /// The harnesses that run no hook of ours before their user tells them to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    untrusted: Vec<Untrusted>,
+}
+
+/// A harness that was not told yet to trust our hooks.
+#[derive(Debug, Serialize)]
+struct Untrusted {
+    harness: &'static str,
+    /// What its user has to choose when it asks.
+    choose: &'static str,
 }
 
 /// The short help of `tt install`.
 pub(crate) fn about() -> String {
     let titles: Vec<&str> = tt_harness::ALL.iter().map(|harness| harness.title).collect();
     let (last, others) = titles.split_last().unwrap_or((&"", &[]));
-    format!("Install the skill and the MCP server for {} and {last}", others.join(", "))
+    format!("Install the skill, the MCP server and the hooks for {} and {last}", others.join(", "))
 }
 
 /// Accepts the name of a harness.
@@ -46,12 +70,26 @@ fn harness_parser() -> impl TypedValueParser<Value = &'static Harness> {
     names.try_map(|name| tt_harness::by_name(&name).ok_or("unknown harness"))
 }
 
-pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(), CommandError> {
-    let places = Places::of(&context.settings.env)?;
+pub(crate) fn run_install(context: &Context, args: InstallArgs) -> Result<(), CommandError> {
+    let wanted = Wanted { hooks: !args.no_hooks, trust: args.trust_hooks };
+    run(context, &args.args, wanted, |places, harnesses| places.install(harnesses))
+}
+
+pub(crate) fn run_uninstall(context: &Context, args: Args) -> Result<(), CommandError> {
+    run(context, &args, Wanted::ALL, |places, harnesses| places.uninstall(harnesses))
+}
+
+fn run(
+    context: &Context,
+    args: &Args,
+    wanted: Wanted,
+    plan: impl Fn(&Places<'_>, &[&'static Harness]) -> Result<Vec<Change>, tt_proto::Error>,
+) -> Result<(), CommandError> {
+    let places = Places::of(&context.settings.env, wanted)?;
     let named = |harness: &&Harness| args.all || args.harness.contains(harness);
     let harnesses: Vec<&Harness> = tt_harness::ALL.iter().copied().filter(named).collect();
     // All changes are planned first, so that a file that cannot be read stops the command before anything has changed.
-    let mut changes = if installing { places.install(&harnesses) } else { places.uninstall(&harnesses) }?;
+    let mut changes = plan(&places, &harnesses)?;
     if !args.print {
         places.apply(&mut changes)?;
     }
@@ -60,7 +98,12 @@ pub(crate) fn run(context: &Context, args: Args, installing: bool) -> Result<(),
         changes.iter().any(|change| change.harness == harness.name && changed(change))
     };
     let restart = harnesses.iter().copied().filter(is_changed).map(|harness| harness.name).collect();
-    let answer = Changes { applied: !args.print, changes, restart };
+    let untrusted = |harness: &&'static Harness| {
+        let choose = places.choice_to_trust(harness).filter(|_| !args.print)?;
+        Some(Untrusted { harness: harness.name, choose })
+    };
+    let untrusted = harnesses.iter().filter_map(untrusted).collect();
+    let answer = Changes { applied: !args.print, changes, restart, untrusted };
     Ok(context.output().answer(&answer, text)?)
 }
 
@@ -101,7 +144,14 @@ fn text(answer: &Changes, style: &Style) -> String {
     if answer.applied && !answer.restart.is_empty() {
         let titles: Vec<&str> =
             answer.restart.iter().filter_map(|name| tt_harness::by_name(name)).map(|harness| harness.title).collect();
-        text.push_str(&format!("if it is running, restart it to use this: {}\n", titles.join(", ")));
+        text.push_str(&format!("restart what is running, so that it uses this: {}\n", titles.join(", ")));
+    }
+    for Untrusted { harness, choose } in &answer.untrusted {
+        let title = tt_harness::by_name(harness).map_or(*harness, |harness| harness.title);
+        text.push_str(&format!(
+            "{title} runs the hooks only after you trust them: start it and choose {choose}\n    \
+             or run `tt install {harness} --trust-hooks`; `tt doctor` says whether it happened\n"
+        ));
     }
     text
 }

@@ -5,6 +5,7 @@ use tt_proto::message::Unread;
 use tt_proto::requests::Joined;
 
 use crate::Context;
+use crate::connect::HttpClient;
 use crate::error::CommandError;
 use crate::session::{PathArg, join_request};
 use crate::text::{Style, names};
@@ -24,11 +25,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let path = args.path.text()?;
-    let (mut client, output) = context.connect()?;
+    // The greeting counts what waits in the room of this path. A room that is made now has nothing.
+    let mut client =
+        HttpClient::connect(context.settings_at(Some(path.clone()))).map_err(CommandError::from_connect)?;
+    let (found, inbox) = (client.welcome().room_id.clone(), client.welcome().inbox);
     let joined = client.call(&join_request(&path, args.force_new, args.name))?;
-    let me = joined.members.iter().find(|member| member.agent_id == joined.agent_id);
-    let inbox = Unread { unread: me.map_or(0, |me| me.unread), interrupts: 0 };
-    Ok(output.about(Some(joined.room_id.clone()), inbox).answer(&joined, text)?)
+    let inbox = if found.as_ref() == Some(&joined.room_id) { inbox } else { Unread::default() };
+    let output = context.output_for(client.welcome()).about(Some(joined.room_id.clone()), inbox);
+    Ok(output.answer(&joined, text)?)
 }
 
 fn text(joined: &Joined, style: &Style) -> String {

@@ -1,12 +1,15 @@
 //! One file per command.
 
+pub(crate) mod ask;
 pub(crate) mod completions;
 pub(crate) mod daemon;
+pub(crate) mod deliveries;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod heartbeat;
 pub(crate) mod help;
+pub(crate) mod hook;
 pub(crate) mod install;
 pub(crate) mod join;
 pub(crate) mod kick;
@@ -16,9 +19,11 @@ pub(crate) mod msg;
 pub(crate) mod notes;
 pub(crate) mod prompt;
 pub(crate) mod release;
+pub(crate) mod remind;
 pub(crate) mod room;
 pub(crate) mod run;
 pub(crate) mod service;
+pub(crate) mod sessions;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod take;

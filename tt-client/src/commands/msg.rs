@@ -1,9 +1,10 @@
-//! `tt msg send` and `tt msg recv`.
+//! `tt msg send` and `tt msg recv`. What became of messages is in `deliveries.rs`.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use tt_proto::delivery::Surface;
+use tt_proto::delivery::{Recipient, Surface};
+use tt_proto::escape::escape_text;
 use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
 use tt_proto::message::DeliveryHint;
@@ -14,7 +15,7 @@ use super::events::{EventQuery, follow_events};
 use crate::Context;
 use crate::cli::duration;
 use crate::error::CommandError;
-use crate::follow::{Signals, WriteResult, block_on, print_cursor, reader_gone};
+use crate::follow::{Signals, WriteResult, block_on, end_typed_line, print_cursor, reader_gone};
 use crate::lazy_args::LazyArgs;
 use crate::live_session::LiveSession;
 use crate::output::{Format, Output};
@@ -37,6 +38,15 @@ pub(crate) enum Args {
     /// Read your messages
     #[command(after_help = "Example:\n  tt msg recv --follow")]
     Recv(LazyArgs<RecvArgs>),
+    /// Show how far a message has come with each recipient
+    #[command(after_help = "Example:\n  tt msg status 42")]
+    Status(LazyArgs<super::deliveries::StatusArgs>),
+    /// List the messages you sent, and how far they have come
+    #[command(after_help = "Example:\n  tt msg sent --limit 5")]
+    Sent(LazyArgs<super::deliveries::SentArgs>),
+    /// Take a message back from those who have not been handed it
+    #[command(after_help = "Example:\n  tt msg withdraw 42")]
+    Withdraw(LazyArgs<super::deliveries::WithdrawArgs>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -53,17 +63,52 @@ pub(crate) struct SendArgs {
     /// The message, as a flag
     #[arg(short, long, value_name = "T", conflicts_with = "stdin")]
     message: Option<String>,
-    /// Ask the recipient to interrupt its work
-    #[arg(long, conflicts_with = "important")]
-    interrupt: bool,
-    /// Ask the recipient to read it soon
+    #[command(flatten)]
+    hint: HintFlags,
+    /// If it was not handed over after this long, it expires
+    #[arg(long, value_name = "D", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Get a notice once it was handed over
     #[arg(long)]
-    important: bool,
+    notify_on_delivery: bool,
+    /// Get a notice if there is no answer this long after it was handed over
+    #[arg(long, value_name = "D", value_parser = duration)]
+    notify_after: Option<Duration>,
     /// Read the message from standard input, unchanged
     #[arg(long)]
     stdin: bool,
     #[command(flatten)]
     path: PathFlag,
+}
+
+// How urgent a message is. A doc comment here would replace the description of the command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HintFlags {
+    /// Ask the recipient to interrupt its work
+    #[arg(long, conflicts_with_all = ["important", "when_idle"])]
+    interrupt: bool,
+    /// Ask the recipient to read it soon
+    #[arg(long, conflicts_with = "when_idle")]
+    important: bool,
+    /// Hand it over when the recipient has finished its turn
+    #[arg(long)]
+    when_idle: bool,
+}
+
+impl HintFlags {
+    pub(crate) fn hint(&self) -> DeliveryHint {
+        match (self.interrupt, self.important, self.when_idle) {
+            (true, ..) => DeliveryHint::Interrupt,
+            (_, true, _) => DeliveryHint::Important,
+            (_, _, true) => DeliveryHint::Idle,
+            _ => DeliveryHint::Normal,
+        }
+    }
+}
+
+/// The milliseconds of a duration that was typed.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug, clap::Args)]
@@ -94,6 +139,9 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     match args {
         Args::Send(LazyArgs(args)) => send(context, args),
         Args::Recv(LazyArgs(args)) => recv(context, args),
+        Args::Status(LazyArgs(args)) => super::deliveries::status(context, args),
+        Args::Sent(LazyArgs(args)) => super::deliveries::sent(context, args),
+        Args::Withdraw(LazyArgs(args)) => super::deliveries::withdraw(context, args),
     }
 }
 
@@ -107,17 +155,15 @@ pub(crate) fn send(context: &Context, args: SendArgs) -> Result<(), CommandError
         return Err(CommandError::Refused(twice.hint("leave one of them out")));
     }
     let body = if args.stdin { read_stdin()? } else { args.message.unwrap_or_else(|| words.join(" ")) };
-    let hint = match (args.interrupt, args.important) {
-        (true, _) => DeliveryHint::Interrupt,
-        (_, true) => DeliveryHint::Important,
-        _ => DeliveryHint::Normal,
-    };
     let key = fresh_key();
     let send = |room_id| SendMessage {
         room_id,
         body: body.clone(),
         to: Some(to.clone()),
-        delivery_hint: Some(hint.as_str().to_owned()),
+        delivery_hint: Some(args.hint.hint().as_str().to_owned()),
+        timeout_ms: args.timeout.map(millis),
+        notify_on_delivery: args.notify_on_delivery.then_some(true),
+        notify_after_ms: args.notify_after.map(millis),
         idempotency_key: key.clone(),
         ..Default::default()
     };
@@ -125,27 +171,34 @@ pub(crate) fn send(context: &Context, args: SendArgs) -> Result<(), CommandError
     Ok(session.output.answer(&sent, sent_text)?)
 }
 
-fn read_stdin() -> Result<String, CommandError> {
+pub(crate) fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
     let bad = |what: String| CommandError::Refused(Error::new(ErrorCode::InvalidBody, what));
     std::io::stdin().read_to_end(&mut bytes).map_err(|e| bad(format!("standard input: {e}")))?;
     String::from_utf8(bytes).map_err(|_| bad("standard input is not UTF-8".into()))
 }
 
-fn sent_text(sent: &Sent, style: &Style) -> String {
-    if sent.recipients.is_empty() {
-        return "sent, but nobody else is here".into();
+pub(crate) fn sent_text(sent: &Sent, style: &Style) -> String {
+    let number = style.dim(&format!("#{}", sent.event_seq));
+    let name = |recipient: &Recipient| names::called(&recipient.agent_id, recipient.display_name.as_deref());
+    match sent.recipients.as_slice() {
+        [] => "sent, but nobody else is here".into(),
+        // What happens to it now.
+        [only] => {
+            let waits = only.waits.as_ref().map(|waits| escape_text(&waits.text));
+            let state = if only.surface.is_some() { Some("listening".to_owned()) } else { waits };
+            format!("sent to {}{} {number}", name(only), state.map(|state| format!(" ({state})")).unwrap_or_default())
+        }
+        several => {
+            let listed = |recipient: &Recipient| match recipient.surface {
+                Some(_) => format!("{} (listening)", name(recipient)),
+                None => name(recipient),
+            };
+            let names: Vec<String> = several.iter().map(listed).collect();
+            let more = if sent.more > 0 { format!(" and {} more", sent.more) } else { String::new() };
+            format!("sent to {}{more} {number}", names.join(", "))
+        }
     }
-    let names: Vec<String> = sent
-        .recipients
-        .iter()
-        .map(|recipient| {
-            let name = names::called(&recipient.agent_id, recipient.display_name.as_deref());
-            if recipient.surface.is_some() { format!("{name} (listening)") } else { name }
-        })
-        .collect();
-    let more = if sent.more > 0 { format!(" and {} more", sent.more) } else { String::new() };
-    format!("sent to {}{more} {}", names.join(", "), style.dim(&format!("#{}", sent.event_seq)))
 }
 
 pub(crate) fn recv(context: &Context, args: RecvArgs) -> Result<(), CommandError> {
@@ -245,8 +298,9 @@ async fn recv_from_inbox(
     loop {
         let round = tokio::select! {
             round = printer.print(options) => round?,
-            () = signals.any() => {
+            signal = signals.next() => {
                 printer.finish().await;
+                end_typed_line(&printer.session.output, signal);
                 if args.follow {
                     print_cursor(&printer.session.output, printer.cursor);
                 }
@@ -266,7 +320,7 @@ async fn recv_from_inbox(
             report_no_messages(&printer.session.output)?;
         }
         if round.result == WriteResult::ReaderGone || !stay {
-            return Ok(());
+            return printer.settle().await;
         }
         if timed_out {
             if args.follow {

@@ -3,19 +3,22 @@
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tt_proto::event::EventType;
+use tt_proto::filter::OneOrMany;
 use tt_proto::handoff::{Handoff, RawJson};
-use tt_proto::requests::{GetRoomState, Heartbeat, ReleaseStick, WaitForTurn};
-use tt_proto::turn::WaitStatus;
+use tt_proto::requests::{GetRoomEvents, GetRoomState, Heartbeat, ReleaseStick, WaitForTurn};
+use tt_proto::turn::{ClaimReason, Reason, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
 
+use super::wait::removed;
 use crate::Context;
-use crate::connect::DEADLINE;
+use crate::connect::{DEADLINE, RECONNECT_DELAY};
 use crate::error::CommandError;
-use crate::follow::{Signals, block_on};
+use crate::follow::{Signals, block_on, end_typed_line};
 use crate::live_session::LiveSession;
 use crate::output::{Format, write_error};
 use crate::session::{PathArg, PathFlag, fresh_key};
@@ -26,6 +29,9 @@ const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
 
 /// How often the lease is renewed while the command runs.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long the daemon may take to notice that a wait was given up.
+const WAIT_END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a shell answers when it cannot find a command, when it cannot run one, and in addition to the number of a signal.
 const EXIT_NOT_FOUND: u8 = 127;
@@ -72,10 +78,30 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
 async fn run_with_stick(context: &Context, args: Args) -> Result<u8, CommandError> {
     let mut signals = Signals::listen()?;
     let path = PathArg::from(args.path);
-    let mut session = LiveSession::find(context, path.clone()).await?;
-    let turn = tokio::select! {
-        turn = wait_for_turn(&mut session) => turn?,
-        signal = signals.next() => {
+    let find = async {
+        let mut session = LiveSession::find(context, path.clone()).await?;
+        let held = held_turn(&mut session).await?;
+        Ok::<_, CommandError>((session, held))
+    };
+    let (mut session, held) = tokio::select! {
+        found = find => found?,
+        // Nothing was asked for yet, and a stick that the caller holds stays its own.
+        signal = signals.next() => return Ok(exit_of_signal(signal)),
+    };
+    let waited = match held {
+        Some(turn) => Ok(turn),
+        None => tokio::select! {
+            turn = wait_for_turn(&mut session) => Ok(turn?),
+            signal = signals.next() => Err(signal),
+        },
+    };
+    let turn = match waited {
+        Ok(turn) => turn,
+        Err(signal) => {
+            end_typed_line(&session.output, signal);
+            if session.output.format == Format::Text {
+                let _ = writeln!(std::io::stderr(), "interrupted while waiting for the stick; nothing was run");
+            }
             // The connection ends, and with it the wait. A turn that came in the same moment is given back.
             drop(session);
             give_back(context, path).await?;
@@ -94,13 +120,15 @@ async fn run_with_stick(context: &Context, args: Args) -> Result<u8, CommandErro
     Ok(ended.status)
 }
 
+/// The turn that the caller holds already.
+async fn held_turn(session: &mut LiveSession) -> Result<Option<Turn>, CommandError> {
+    let room = session.call(|room_id| GetRoomState { room_id, ..Default::default() }).await?.room;
+    Ok(room.lease_id.map(|lease_id| Turn { turn_id: room.turn_id, lease_id, keep: true }))
+}
+
 /// Waits until the caller has the stick.
 async fn wait_for_turn(session: &mut LiveSession) -> Result<Turn, CommandError> {
     let mut told: Option<AgentId> = None;
-    let held = session.call(|room_id| GetRoomState { room_id }).await?.room;
-    if let Some(lease_id) = held.lease_id {
-        return Ok(Turn { turn_id: held.turn_id, lease_id, keep: true });
-    }
     loop {
         // Short until the caller knows what it waits for.
         let wait = if told.is_some() { MAX_WAIT_PER_CALL } else { Duration::ZERO };
@@ -112,9 +140,11 @@ async fn wait_for_turn(session: &mut LiveSession) -> Result<Turn, CommandError> 
             Some(_) => session.client.call_within(wait + DEADLINE, request(session.room_id.clone())).await?,
         };
         let refuse = |code, message: &str, hint: &str| Err(CommandError::Refused(Error::new(code, message).hint(hint)));
-        match (answer.status, answer.lease_id) {
+        match (answer.status, answer.lease_id.clone()) {
             (WaitStatus::YourTurn, Some(lease_id)) => {
-                return Ok(Turn { turn_id: answer.turn_id, lease_id, keep: false });
+                let keep = answer.reason == Some(Reason::Claim(ClaimReason::AlreadyOwner))
+                    && came_by_takeover(session, answer.turn_id).await.unwrap_or(false);
+                return Ok(Turn { turn_id: answer.turn_id, lease_id, keep });
             }
             (WaitStatus::NotYet | WaitStatus::YourTurn, _) => {
                 let holder = answer.holder.or(answer.reserved_for);
@@ -135,8 +165,10 @@ async fn wait_for_turn(session: &mut LiveSession) -> Result<Turn, CommandError> 
                 return refuse(ErrorCode::RoomClosed, "the room is closed; nothing was run", "join another workspace");
             }
             (WaitStatus::Removed, _) => {
-                let message = "you are no longer a member; nothing was run";
-                return refuse(ErrorCode::UnknownMember, message, "join again: tt join");
+                let code = if answer.kicked_by.is_some() { ErrorCode::Kicked } else { ErrorCode::UnknownMember };
+                let message =
+                    format!("{}; nothing was run", removed(&answer, &session.names().await.unwrap_or_default()));
+                return refuse(code, &message, answer.hint.as_deref().unwrap_or("join again: tt join"));
             }
         }
     }
@@ -175,7 +207,7 @@ async fn run_command(session: &mut LiveSession, turn: &Turn, words: &[String], s
                     expected_turn_id: turn.turn_id,
                 };
                 if let Err(e) = session.client.call(beat).await
-                    && matches!(e.code, ErrorCode::StaleLease | ErrorCode::TurnMismatch | ErrorCode::UnknownMember)
+                    && ends_turn(e.code)
                 {
                     lost = true;
                     let _ = writeln!(std::io::stderr(), "tt: the stick was taken while the command runs: {e}");
@@ -183,6 +215,24 @@ async fn run_command(session: &mut LiveSession, turn: &Turn, words: &[String], s
             }
         }
     }
+}
+
+/// Whether a refused heartbeat means that the turn is over.
+fn ends_turn(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::StaleLease | ErrorCode::TurnMismatch | ErrorCode::UnknownMember | ErrorCode::Kicked)
+}
+
+/// Whether the caller took this turn itself, with `tt take` in another shell. It keeps such a turn.
+async fn came_by_takeover(session: &mut LiveSession, turn_id: i64) -> Result<bool, CommandError> {
+    let types = [EventType::Claim, EventType::Takeover].map(|event_type| event_type.as_str().to_owned());
+    let newest = GetRoomEvents {
+        room_id: session.room_id.clone(),
+        limit: Some(1),
+        event_type: Some(OneOrMany::Many(types.to_vec())),
+        ..Default::default()
+    };
+    let newest = session.client.call(newest).await?.events;
+    Ok(newest.iter().any(|event| event.event_type == EventType::Takeover && event.turn_id == Some(turn_id)))
 }
 
 fn ended(status: std::io::Result<ExitStatus>) -> Ended {
@@ -233,10 +283,24 @@ async fn release(session: &mut LiveSession, turn: &Turn, handoff: &Handoff) -> R
 /// Releases a turn that was granted in the moment in which the wait was given up.
 async fn give_back(context: &Context, path: PathArg) -> Result<(), CommandError> {
     let mut session = LiveSession::find(context, path).await?;
-    let room_id = session.room_id.clone();
-    let room = session.client.call(GetRoomState { room_id }).await?.room;
-    let Some(lease_id) = room.lease_id else { return Ok(()) };
-    let turn = Turn { turn_id: room.turn_id, lease_id, keep: false };
+    let give_up = Instant::now() + WAIT_END_TIMEOUT;
+    // A member has one wait at a time. Another one that takes no turn is let in once the first has ended, with or without one.
+    let after_wait = || WaitForTurn {
+        room_id: session.room_id.clone(),
+        max_wait_ms: Some(0),
+        park: Some(true),
+        ..Default::default()
+    };
+    while let Err(e) = session.client.call(after_wait()).await
+        && e.code == ErrorCode::DuplicateListener
+        && Instant::now() < give_up
+    {
+        tokio::time::sleep(RECONNECT_DELAY).await;
+    }
+    let Some(turn) = held_turn(&mut session).await? else { return Ok(()) };
+    if came_by_takeover(&mut session, turn.turn_id).await? {
+        return Ok(());
+    }
     let nothing = Ended { how: "it was not started".into(), status: 1 };
     release(&mut session, &turn, &handoff(None, &["tt run".to_owned()], &nothing)).await
 }
@@ -244,6 +308,12 @@ async fn give_back(context: &Context, path: PathArg) -> Result<(), CommandError>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kick_ends_the_turn_and_a_lost_daemon_does_not() {
+        let codes = [ErrorCode::Kicked, ErrorCode::StaleLease, ErrorCode::DaemonUnreachable, ErrorCode::OutcomeUnknown];
+        assert_eq!(codes.map(ends_turn), [true, true, false, false]);
+    }
 
     #[test]
     fn the_handoff_names_the_command_and_how_it_ended() {

@@ -1,5 +1,7 @@
 //! `tt state`: shows the room.
 
+use tt_proto::requests::GetRoomState;
+
 use crate::Context;
 use crate::error::CommandError;
 use crate::session::{PathArg, Session};
@@ -16,7 +18,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
-    let (session, state) = Session::find_state(context, args.path)?;
+    let all = args.all.then_some(true);
+    let (session, state) = Session::find_and_call(context, args.path, |room_id| GetRoomState { room_id, all })?;
     let me = session.client.welcome().identity.agent_id.clone();
     Ok(session.output.answer(&state, |state, style| render::state(state, &me, style, args.all))?)
 }

@@ -43,16 +43,12 @@ struct Status {
     /// How many members wait before the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     before_you: Option<usize>,
-    #[serde(skip_serializing_if = "is_zero")]
+    /// Every answer has it, and how many of them are interrupts.
+    #[serde(skip)]
     unread: usize,
     /// Why the stick may be taken over, if it may.
     #[serde(skip_serializing_if = "Option::is_none")]
     takeover: Option<TakeoverReason>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,7 +69,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let (session, state) = Session::find_state(context, args.path)?;
     let me = session.client.welcome().identity.agent_id.clone();
     let status = Status::of(&state, &me);
-    Ok(session.output.without_inbox().answer(&status, |status, style| {
+    Ok(session.output.answer(&status, |status, style| {
         let turn = format!("turn {}", status.turn_id);
         let name = |agent: &AgentId| names::name(agent, &state.members);
         let now = match (&status.holder, &status.reserved_for) {
@@ -109,7 +105,7 @@ fn prompt(context: &Context, path: &PathArg) -> Result<(), CommandError> {
 fn prompt_word(context: &Context, path: &PathArg) -> Option<String> {
     let path = path.text().ok()?;
     let settings = Settings { autostart: false, deadline: PROMPT_DEADLINE, ..context.settings_at(Some(path)) };
-    let request = GetRoomState { room_id: RoomId::from(RoomId::HERE) };
+    let request = GetRoomState { room_id: RoomId::from(RoomId::HERE), ..Default::default() };
     let (client, state) = HttpClient::try_connect_and_call(&settings, &request).ok()??;
     let (state, me) = (state.ok()?, &client.welcome().identity.agent_id);
     Some(Status::of(&state, me).word(&state, me))

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
 use tt_proto::delivery::Surface;
+use tt_proto::escape::escape_text;
+use tt_proto::event::{Event, EventType};
+use tt_proto::message::Notice;
 use tt_proto::requests::{RoomState, Wait, WaitForTurn};
 use tt_proto::room::{MemberStatus, StickState};
 use tt_proto::turn::{Reason, WaitStatus};
@@ -20,6 +23,9 @@ use crate::text::{Style, names::Names, render};
 
 /// How long one call waits. A longer wait is made of several calls.
 const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
+
+/// The most joins and leaves that one answer reports. Earlier ones are only in the log.
+const MAX_CHANGES: usize = 100;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -60,18 +66,27 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         report_free_stick(&session, &state);
     }
     let give_up = args.timeout.map(|timeout| Instant::now() + timeout);
+    // The daemon tells of each join and leave once: those that ended no wait come with the answer that does.
+    let mut changes = Vec::new();
     loop {
         let left =
             give_up.map_or(MAX_WAIT_PER_CALL, |at| at.saturating_duration_since(Instant::now()).min(MAX_WAIT_PER_CALL));
-        let wait = wait(&mut session, left, &args)?;
+        let mut wait = wait(&mut session, left, &args)?;
         let timed_out = give_up.is_some_and(|at| Instant::now() >= at);
-        let news = wait.events.as_ref().is_some_and(|events| !events.is_empty());
+        let is_news = |event: &Event| args.joins || event.event_type == EventType::MessageSent;
+        let news = wait.events.iter().flatten().any(is_news);
+        if let Some(events) = &mut wait.events {
+            let messages = events.iter().take_while(|event| event.event_type == EventType::MessageSent).count();
+            changes.extend(events.drain(messages..));
+            changes.drain(..changes.len().saturating_sub(MAX_CHANGES));
+        }
         if wait.status != WaitStatus::NotYet || news || timed_out {
+            wait.events.iter_mut().for_each(|events| events.append(&mut changes));
             let names = session.names().unwrap_or_default();
             show(&session, &wait, &names, if news { "events" } else { "timeout" })?;
             let mut receipt = Receipt::new(Surface::Wait);
             wait.events.iter().flatten().for_each(|event| receipt.mark_shown(event));
-            receipt.confirm(&mut session.client)?;
+            receipt.settle(&mut session.client)?;
             return match wait.status {
                 WaitStatus::NotYet if !news => Err(CommandError::Status(EXIT_NOTHING)),
                 WaitStatus::Removed | WaitStatus::Closed => Err(CommandError::Status(EXIT_REFUSED)),
@@ -136,17 +151,20 @@ fn show(session: &Session, wait: &Wait, names: &Names, nothing: &'static str) ->
     let answer = Answer { status: (wait.status == WaitStatus::NotYet).then_some(nothing), wait };
     // A wait that handed messages over says itself how many are left.
     let output = if wait.events.is_some() { session.output.without_inbox() } else { session.output.clone() };
-    Ok(output.answer(&answer, |_, style| text(wait, names, style))?)
+    Ok(output.answer(&answer, |_, style| text(wait, nothing, names, style))?)
 }
 
-fn text(wait: &Wait, names: &Names, style: &Style) -> String {
+fn text(wait: &Wait, nothing: &str, names: &Names, style: &Style) -> String {
     let reason = match wait.reason {
         Some(Reason::Claim(reason)) => reason.as_str(),
         Some(Reason::Takeover(reason)) => reason.as_str(),
         None => "",
     }
     .replace('_', " ");
-    let mut news: String = wait.events.iter().flatten().map(|event| render::event(event, names, style)).collect();
+    // What a notice of the removal says is said below.
+    let is_said = |event: &&Event| wait.status == WaitStatus::Removed && render::is_notice(event, Notice::Kicked);
+    let events = wait.events.iter().flatten().filter(|event| !is_said(event));
+    let mut news: String = events.map(|event| render::event(event, names, style)).collect();
     if wait.more > 0 {
         news.push_str(&style.dim(&format!("{} more messages: tt wait or tt msg recv\n", wait.more)));
     }
@@ -166,12 +184,22 @@ fn text(wait: &Wait, names: &Names, style: &Style) -> String {
         WaitStatus::TakeoverAvailable => {
             format!("{} from {from} ({reason}): tt take --reason \"…\"\n", style.warn("may be taken over"))
         }
-        WaitStatus::NotYet if !news.is_empty() => String::new(),
+        WaitStatus::NotYet if nothing == "events" => String::new(),
         WaitStatus::NotYet => not_yet(wait, names, style),
         WaitStatus::Closed => "the room is closed\n".into(),
-        WaitStatus::Removed => "you are no longer a member; join again: tt join\n".into(),
+        WaitStatus::Removed => {
+            let hint = wait.hint.as_deref().unwrap_or("join again: tt join");
+            format!("{}\n  {}\n", removed(wait, names), style.dim(&escape_text(hint)))
+        }
     };
     format!("{news}{turn}")
+}
+
+/// Why the caller is no longer a member.
+pub(crate) fn removed(wait: &Wait, names: &Names) -> String {
+    let Some(by) = &wait.kicked_by else { return "you are no longer a member".into() };
+    let why = wait.kick_reason.as_deref().map(|reason| format!(": {}", escape_text(reason))).unwrap_or_default();
+    format!("{} kicked you from this room{why}", names.get(by))
 }
 
 /// Who has the stick, since when, and when it could be the caller's turn.
@@ -188,6 +216,6 @@ fn not_yet(wait: &Wait, names: &Names, style: &Style) -> String {
         Some(place) => format!("; {} before you", place - 1),
         None => String::new(),
     };
-    let hint = wait.hint.as_deref().map(|hint| style.dim(&format!("  {}\n", tt_proto::escape::escape_text(hint))));
+    let hint = wait.hint.as_deref().map(|hint| style.dim(&format!("  {}\n", escape_text(hint))));
     format!("not yet{holder}{place}\n{}", hint.unwrap_or_default())
 }

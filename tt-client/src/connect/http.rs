@@ -84,6 +84,11 @@ impl HttpClient {
         Ok(Some((Self { settings, connection, welcome }, answer)))
     }
 
+    /// Gives the calls from now on this long.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.settings.deadline = deadline;
+    }
+
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }

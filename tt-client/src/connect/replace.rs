@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tt_proto::hello::Program;
@@ -22,6 +23,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long a daemon that does not answer has to exit after SIGTERM.
 const SIGTERM_GRACE: Duration = Duration::from_secs(3);
+
+/// How long the process of a daemon may take to end once it has let go of its lock.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a process holds the daemon's lock, and which one the file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,18 +87,32 @@ pub(super) fn replace(settings: &Settings, pid: u32, agreed: bool) -> Result<(),
     wait_until_gone(settings, Some(pid), STOP_TIMEOUT)
 }
 
-/// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant.
+/// Stops the daemon whether it answers or not: asks, then SIGTERM, then SIGKILL. It is safe to end it at any instant. Its process
+/// is gone afterwards, and with it all that it had open.
 pub fn stop(settings: &Settings, client: Option<HttpClient>) -> Result<bool, Error> {
-    // A daemon that has taken the lock this instant is about to sign it.
+    let LockState::Held { pid } = signed_lock(settings) else { return Ok(false) };
+    release_lock(settings, client, pid)?;
+    if let Some(pid) = pid {
+        wait_for_exit(pid);
+    }
+    Ok(true)
+}
+
+/// The state of the lock. A daemon that has taken it this instant is about to sign it.
+fn signed_lock(settings: &Settings) -> LockState {
     if lock_state(settings) == (LockState::Held { pid: None }) {
         let _ = wait_until_gone(settings, None, SIGTERM_GRACE);
     }
-    let LockState::Held { pid } = lock_state(settings) else { return Ok(false) };
+    lock_state(settings)
+}
+
+/// Makes the daemon that holds the lock let go of it.
+fn release_lock(settings: &Settings, client: Option<HttpClient>, pid: Option<u32>) -> Result<(), Error> {
     if let Some(mut client) = client
         && client.ask_to_stop()
         && wait_until_gone(settings, pid, STOP_TIMEOUT).is_ok()
     {
-        return Ok(true);
+        return Ok(());
     }
     let pid = pid.ok_or_else(|| {
         Error::new(ErrorCode::DaemonUnreachable, "the daemon does not answer and its lock file names no pid")
@@ -103,11 +121,11 @@ pub fn stop(settings: &Settings, client: Option<HttpClient>) -> Result<bool, Err
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         // The pid is the daemon's only for as long as the lock is held.
         if lock_state(settings) != (LockState::Held { pid: Some(pid) }) {
-            return Ok(true);
+            return Ok(());
         }
         terminate(settings, pid, signal);
         if wait_until_gone(settings, Some(pid), SIGTERM_GRACE).is_ok() {
-            return Ok(true);
+            return Ok(());
         }
     }
     Err(Error::new(ErrorCode::DaemonUnreachable, format!("the daemon (pid {pid}) could not be ended")))
@@ -121,7 +139,30 @@ fn terminate(settings: &Settings, pid: u32, signal: Signal) {
     }
 }
 
-/// Waits until the daemon of this pid no longer holds the lock, which is when it has ended. The next one may have the
+/// Waits until the process of a daemon that has let go of its lock is gone: it ends a moment later. The pid may be of another
+/// process by then, or of one in another pid namespace, so that the wait is short.
+fn wait_for_exit(pid: u32) {
+    let give_up = Instant::now() + EXIT_TIMEOUT;
+    while is_running(pid) && Instant::now() < give_up {
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Whether there is such a process that has anything open. One that has ended and whose parent has not noticed has nothing.
+fn is_running(pid: u32) -> bool {
+    let exists = i32::try_from(pid).is_ok_and(|pid| kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH));
+    exists && !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| has_ended(&stat))
+}
+
+/// Whether a line of `/proc/<pid>/stat` shows a process whose last thread has ended.
+fn has_ended(stat: &str) -> bool {
+    // The name may contain anything, so the fields are counted from its end: the state, and 17 fields later the number of threads.
+    let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    fields.next().is_some_and(|state| matches!(state, "Z" | "X"))
+        && fields.nth(16).is_some_and(|count| matches!(count, "0" | "1"))
+}
+
+/// Waits until the daemon of this pid no longer holds the lock, which is when others may have it. The next one may have the
 /// lock by then, so that waiting for the lock itself could be waiting for ever.
 fn wait_until_gone(settings: &Settings, pid: Option<u32>, timeout: Duration) -> Result<(), Error> {
     let give_up = Instant::now() + timeout;
@@ -146,7 +187,33 @@ fn newer(ours: &str, theirs: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::newer;
+    use super::{has_ended, is_running, newer};
+
+    #[test]
+    fn a_process_has_ended_when_its_last_thread_has() {
+        let stat = |state: &str, threads: u32| {
+            let before = (4..=19).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+            format!("7 (a) b) {state} {before} {threads} 21 22\n")
+        };
+        assert!(has_ended(&stat("Z", 1)) && has_ended(&stat("X", 0)));
+        assert!(!has_ended(&stat("Z", 2)), "its main thread has ended");
+        assert!(!has_ended(&stat("S", 1)) && !has_ended("") && !has_ended("7 (a"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_that_nobody_has_collected_is_not_running() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(is_running(child.id()));
+        drop(child.stdin.take());
+        while is_running(child.id()) {
+            std::thread::yield_now();
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        assert!(stat.contains(") Z "), "{stat}");
+        child.wait().unwrap();
+        assert!(!is_running(child.id()));
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {

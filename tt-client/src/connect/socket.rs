@@ -33,12 +33,26 @@ pub(super) fn open(path: &Path, timeout: Duration) -> Opened {
         Err(Errno::EAGAIN | Errno::ETIMEDOUT | Errno::EINPROGRESS) => Opened::Busy,
         // The error of macOS for a file that is not a socket. The daemon reports it with the fix.
         Err(Errno::ENOTSOCK) => Opened::NoDaemon,
-        Err(e) => Opened::Failed(
-            Error::new(ErrorCode::DaemonUnreachable, format!("cannot connect to {}: {}", path.display(), e.desc()))
-                .hint("set TALKING_STICK_SOCKET or TALKING_STICK_DATA_DIR to a place where you may connect")
-                .detail("path", path.display().to_string()),
-        ),
+        Err(e) => Opened::Failed(not_allowed(path, e)),
     }
+}
+
+fn not_allowed(path: &Path, errno: Errno) -> Error {
+    let socket = path.display();
+    let error = match errno {
+        // File permissions give EACCES. A system call that is forbidden altogether gives this.
+        Errno::EPERM => Error::new(
+            ErrorCode::DaemonUnreachable,
+            format!("a sandbox forbids this command to connect to {socket}"),
+        )
+        .hint(
+            "use the MCP tools of the server talking-stick, which work: join_path, wait_for_turn, send_message; or \
+                     run tt outside the sandbox",
+        ),
+        errno => Error::new(ErrorCode::DaemonUnreachable, format!("cannot connect to {socket}: {}", errno.desc()))
+            .hint("set TALKING_STICK_SOCKET or TALKING_STICK_DATA_DIR to a place where you may connect"),
+    };
+    error.detail("path", socket.to_string())
 }
 
 fn try_open(path: &Path, timeout: Duration) -> Result<UnixStream, Errno> {
@@ -75,4 +89,18 @@ fn peer_uid(stream: &UnixStream) -> Result<u32, Errno> {
 #[cfg(not(target_os = "linux"))]
 fn peer_uid(stream: &UnixStream) -> Result<u32, Errno> {
     nix::unistd::getpeereid(stream).map(|(uid, _)| uid.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_is_told_from_file_permissions() {
+        let path = Path::new("/data/ttd.sock");
+        let (sandbox, permissions) = (not_allowed(path, Errno::EPERM), not_allowed(path, Errno::EACCES));
+        assert!(sandbox.message.contains("a sandbox forbids") && sandbox.hint.contains("MCP tools"), "{sandbox:?}");
+        assert!(permissions.hint.contains("TALKING_STICK_DATA_DIR"), "{permissions:?}");
+        assert_eq!((sandbox.code, permissions.code), (ErrorCode::DaemonUnreachable, ErrorCode::DaemonUnreachable));
+    }
 }

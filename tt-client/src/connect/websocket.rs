@@ -54,6 +54,21 @@ impl Client {
         self.repeat_within(deadline, async |rpc: &Rpc| rpc.request(M::NAME, &request).await).await
     }
 
+    /// Makes one call that also makes the caller a member of the room, if the call succeeds. Later calls do not.
+    pub async fn call_and_join<M: Method>(&mut self, request: M) -> Result<M::Answer, Error> {
+        self.join_by_calls(true).await?;
+        let answer = self.call(request).await;
+        // What the call did must not be lost because this fails. A new connection does not join.
+        let _ = self.join_by_calls(false).await;
+        answer
+    }
+
+    async fn join_by_calls(&mut self, joins: bool) -> Result<(), Error> {
+        self.settings.joins = joins;
+        let hello = Hello { hello: self.settings.greeting() };
+        self.call(hello).await.map(|_| ())
+    }
+
     /// Starts a stream, on a new connection if this one was cut.
     pub async fn subscribe<S: Stream>(&mut self, request: S) -> Result<Subscription<S::Item>, Error> {
         self.repeat_within(self.settings.deadline, async |rpc: &Rpc| rpc.subscribe(&request).await).await

@@ -147,11 +147,12 @@ pub(super) fn remove(path: &Path, from: Option<&str>) -> Result<Outcome, Error> 
     Ok(Outcome::Written)
 }
 
-/// Removes the directories above a skill that are empty now: its own, and those that hold only skills.
-pub(super) fn remove_empty_dirs(skill: &Path) {
-    let for_skills = |dir: &&Path| ["talking-stick", "skills", ".agents"].iter().any(|name| dir.ends_with(name));
+/// Removes the directories above a file of ours that are empty now: its own, and those that hold only skills or plugins.
+pub(super) fn remove_empty_dirs(file: &Path) {
+    let names = ["talking-stick", "skills", ".agents", "plugins"];
+    let for_ours = |dir: &&Path| names.iter().any(|name| dir.ends_with(name));
     // Removing a directory that is not empty fails, which ends the loop.
-    let _ = skill.ancestors().skip(1).take_while(for_skills).try_for_each(fs::remove_dir);
+    let _ = file.ancestors().skip(1).take_while(for_ours).try_for_each(fs::remove_dir);
 }
 
 const BACKUP: &str = ".before-talking-stick";

@@ -1,16 +1,24 @@
 //! Edits to JSON and JSONC files that belong to someone else: a member of an object or an element of an array is added,
 //! replaced or removed, and no other byte of the file changes.
 //!
-//! `jsonc-parser` reads a file into a tree that keeps comments and white space. The tree says where an edit goes; the edit
-//! itself is made in the text, because the tree's own operations also remove blank lines and comments beside the edit.
+//! `jsonc-parser` reads a file into a tree of ranges of its text. The tree says where an edit goes; the edit itself is made in
+//! the text, so that comments and white space stay. Such a file may be large, and reading it is most of the work: it is read
+//! once, and once more after an edit, to verify that. Several edits to one object are made in a [`section::Section`].
+
+mod layout;
+mod section;
+mod tree;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::ops::Range;
 
-use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstContainerNode, CstNewlineKind, CstNode, CstObject, CstRootNode};
-use serde_json::{Map, Value};
+use jsonc_parser::ast::{Object, Value as Node};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use serde_json::Value;
+
+use layout::Surroundings;
+use tree::{item_range, items, position};
 
 /// The indentation of a file that shows none of its own.
 const DEFAULT_INDENT: &str = "  ";
@@ -30,106 +38,247 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Sets the member at `path`, a list of keys from the file's object inwards, to a value given as JSON. Objects that are
-/// missing on the way are created.
-pub(super) fn set(text: &str, path: &[&str], value: &str) -> Result<String, Malformed> {
-    let Some((key, parents)) = path.split_last() else { return Ok(text.to_owned()) };
-    let file = File::parse(text)?;
-    let edited = file.edit(parents, &format!("{key:?}: {value}"), |file, parent| {
-        let object = file.object(parent, parents.last().copied())?;
-        Ok(match object.get(key).and_then(|member| member.value()) {
-            Some(old) => file.replace(file.range(&old), value),
-            None => file.append(&object.into(), &format!("{key:?}: {value}")),
+/// A file, or one object of it, as text and as a tree. Positions are those of the text without its byte order mark.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    text: &'a str,
+    byte_order_mark: &'static str,
+    tree: Option<Node<'a>>,
+    surroundings: Surroundings<'a>,
+}
+
+/// What an edit adds, given as JSON.
+#[derive(Debug, Clone, Copy)]
+enum Addition<'a> {
+    Member { key: &'a str, value: &'a str },
+    Element(&'a str),
+}
+
+/// Where a path of keys leads.
+struct Found<'d, 'p> {
+    /// The last value that is there.
+    node: &'d Node<'d>,
+    /// Its key. None for the file's object.
+    key: Option<&'p str>,
+    /// The containers on the way to it, each with the position of the next in it.
+    way: Vec<(&'d Node<'d>, usize)>,
+    /// The keys that are not there.
+    missing: &'p [&'p str],
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, Malformed> {
+        let (byte_order_mark, text) = match text.strip_prefix(BYTE_ORDER_MARK) {
+            Some(text) => (BYTE_ORDER_MARK, text),
+            None => ("", text),
+        };
+        let tree = parse_tree(text)?;
+        let surroundings = Surroundings::of_file(text, tree.as_ref());
+        Ok(Self { text, byte_order_mark, tree, surroundings })
+    }
+
+    /// The value of the member at `path`, a list of keys from the file's object inwards.
+    pub(super) fn get(&self, path: &[&str]) -> Result<Option<Value>, Malformed> {
+        let Some((key, parents)) = path.split_last() else { return Ok(None) };
+        let Some(found) = self.find(parents)?.filter(|found| found.missing.is_empty()) else { return Ok(None) };
+        let object = self.object(found.node, found.key)?;
+        Ok(object.get(key).map(|member| member.value.clone().into()))
+    }
+
+    /// Whether the file's object has this key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.tree.as_ref().and_then(Node::as_object).is_some_and(|object| object.get(key).is_some())
+    }
+
+    /// Sets the member at `path` to a value given as JSON. Objects that are missing on the way are created.
+    pub(super) fn set(&self, path: &[&str], value: &str) -> Result<String, Malformed> {
+        match path.split_last() {
+            Some((key, parents)) => self.add(parents, Addition::Member { key, value }),
+            None => Ok(self.unchanged()),
+        }
+    }
+
+    /// Removes the member at `path`, and then the objects it was in where they are empty now, except for the first `keep` of
+    /// them counted from the file's object inwards (which itself always stays).
+    pub(super) fn unset(&self, path: &[&str], keep: usize) -> Result<String, Malformed> {
+        let Some((key, parents)) = path.split_last() else { return Ok(self.unchanged()) };
+        let Some(found) = self.find(parents)?.filter(|found| found.missing.is_empty()) else {
+            return Ok(self.unchanged());
+        };
+        match position(self.object(found.node, found.key)?, key) {
+            Some(at) => self.take_out(&found, at, keep),
+            None => Ok(self.unchanged()),
+        }
+    }
+
+    /// Appends an element, given as JSON, to the array at `path`. The array, and objects that are missing on the way, are
+    /// created.
+    fn append(&self, path: &[&str], element: &str) -> Result<String, Malformed> {
+        self.add(path, Addition::Element(element))
+    }
+
+    /// Removes the first element of the array at `path` for which `is_ours` holds, and then the array and the objects it was in
+    /// where they are empty now, except for the first `keep` of them. None if there is no such element.
+    fn remove_element(
+        &self,
+        path: &[&str],
+        keep: usize,
+        is_ours: impl Fn(&Value) -> bool,
+    ) -> Result<Option<String>, Malformed> {
+        let Some(found) = self.find(path)?.filter(|found| found.missing.is_empty()) else { return Ok(None) };
+        let array = found.node.as_array().ok_or_else(|| self.unexpected(found.node, "an array", found.key))?;
+        let at = array.elements.iter().position(|element| is_ours(&element.clone().into()));
+        at.map(|at| self.take_out(&found, at, keep)).transpose()
+    }
+
+    /// The text as it is.
+    pub(super) fn unchanged(&self) -> String {
+        format!("{}{}", self.byte_order_mark, self.text)
+    }
+
+    /// The file with this in the container at `path`, verified.
+    fn add(&self, path: &[&str], addition: Addition) -> Result<String, Malformed> {
+        let Some(found) = self.find(path)? else {
+            let empty = empty_file(path, matches!(addition, Addition::Element(_)));
+            return Ok(format!("{}{}", self.byte_order_mark, Document::parse(&empty)?.add(path, addition)?));
+        };
+        let way: Vec<usize> = found.way.iter().map(|(_, at)| *at).collect();
+        if let Some((key, inner)) = found.missing.split_first() {
+            self.object(found.node, found.key)?;
+            let value =
+                inner.iter().rev().fold(addition.in_container(), |inner, key| format!("{{ {key:?}: {inner} }}"));
+            let member = Addition::Member { key, value: &value };
+            return self.verify(self.append_item(found.node, &member.text()), &way, |before, after| {
+                tree::is_added(before, after, &member)
+            });
+        }
+        let (edited, at) = match addition {
+            Addition::Member { key, value } => match position(self.object(found.node, found.key)?, key) {
+                Some(at) => {
+                    let old = items(found.node)[at].1.range();
+                    (self.replace(old.start..old.end, value), Some(at))
+                }
+                None => (self.append_item(found.node, &addition.text()), None),
+            },
+            Addition::Element(element) if found.node.as_array().is_some() => {
+                (self.append_item(found.node, element), None)
+            }
+            Addition::Element(_) => return Err(self.unexpected(found.node, "an array", found.key)),
+        };
+        self.verify(edited, &way, |before, after| match at {
+            Some(at) => tree::is_replaced(before, after, at, &addition),
+            None => tree::is_added(before, after, &addition),
         })
-    })?;
-    file.verify(edited, |file| {
-        let parent = create(file, parents)?;
-        parent.as_object_mut()?.insert((*key).to_owned(), serde_json::from_str(value).ok()?);
-        Some(())
-    })
-}
-
-/// The value of the member at `path`.
-pub(super) fn get(text: &str, path: &[&str]) -> Result<Option<Value>, Malformed> {
-    let Some((key, parents)) = path.split_last() else { return Ok(None) };
-    let file = File::parse(text)?;
-    let Some(root) = file.root()? else { return Ok(None) };
-    let (parent, missing) = file.descend(root, parents)?;
-    if !missing.is_empty() {
-        return Ok(None);
     }
-    let object = file.object(&parent, parents.last().copied())?;
-    Ok(object.get(key).and_then(|member| member.value()).and_then(|value| value.to_serde_value()))
-}
 
-/// Whether the file's object has this key.
-pub(super) fn has(text: &str, key: &str) -> bool {
-    get(text, &[key]).is_ok_and(|value| value.is_some())
-}
-
-/// Removes the member at `path`, and then the objects it was in where they are empty now, except for the first `keep` of
-/// them counted from the file's object inwards (which itself always stays).
-pub(super) fn unset(text: &str, path: &[&str], keep: usize) -> Result<String, Malformed> {
-    let Some((key, parents)) = path.split_last() else { return Ok(text.to_owned()) };
-    let file = File::parse(text)?;
-    let Some(root) = file.root()? else { return Ok(text.to_owned()) };
-    let (parent, missing) = file.descend(root, parents)?;
-    if !missing.is_empty() {
-        return Ok(text.to_owned());
-    }
-    let Some(member) = file.object(&parent, parents.last().copied())?.get(key) else { return Ok(text.to_owned()) };
-    let removed = file.verify(file.remove(&member.into()), |file| remove_member(file, path))?;
-    remove_empty_parents(removed, parents, keep)
-}
-
-/// Appends an element, given as JSON, to the array at `path`. The array, and objects that are missing on the way, are
-/// created.
-#[cfg_attr(not(test), expect(dead_code, reason = "hooks are elements of arrays; the MCP entries are not"))]
-pub(super) fn append(text: &str, path: &[&str], element: &str) -> Result<String, Malformed> {
-    let file = File::parse(text)?;
-    let edited = file.edit(path, &format!("[{element}]"), |file, array| {
-        let array = array.as_array().ok_or_else(|| file.unexpected(array, "an array", path.last().copied()))?;
-        Ok(file.append(&array.into(), element))
-    })?;
-    file.verify(edited, |file| {
-        let array = create(file, path)?;
-        if array.as_object().is_some_and(Map::is_empty) {
-            *array = Value::Array(Vec::new());
+    /// The file without an item of the container that was found, and without the containers around it that hold nothing else,
+    /// except for the first `keep` of them. Verified.
+    fn take_out(&self, found: &Found, at: usize, keep: usize) -> Result<String, Malformed> {
+        let (mut way, mut node, mut at) = (found.way.as_slice(), found.node, at);
+        // A comment inside is somebody's, so the container stays.
+        while let Some(((parent, own), outer)) = way.split_last() {
+            if way.len() <= keep || !self.holds_only(node, at) {
+                break;
+            }
+            (way, node, at) = (outer, parent, *own);
         }
-        array.as_array_mut()?.push(serde_json::from_str(element).ok()?);
-        Some(())
-    })
+        let way: Vec<usize> = way.iter().map(|(_, at)| *at).collect();
+        self.verify(self.remove_item(node, at), &way, |before, after| tree::is_removed(before, after, at))
+    }
+
+    /// The edited text, if the container at the end of `way` has changed as `is_expected` says and nothing else has. Any other
+    /// edit is refused, because the file belongs to someone else.
+    fn verify(
+        &self,
+        edited: String,
+        way: &[usize],
+        is_expected: impl FnOnce(&[tree::Item], &[tree::Item]) -> bool,
+    ) -> Result<String, Malformed> {
+        let after = parse_tree(edited.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&edited));
+        let is_right = match (&self.tree, &after) {
+            (Some(before), Ok(Some(after))) => tree::differs_only_in(before, after, way, is_expected),
+            _ => false,
+        };
+        match is_right {
+            true => Ok(edited),
+            false => Err(Malformed {
+                line: self.surroundings.line,
+                reason: "it cannot be edited without a change to the rest of it".into(),
+            }),
+        }
+    }
+
+    /// Follows a path from the file's object. None for a file with nothing in it.
+    fn find<'p>(&self, path: &'p [&'p str]) -> Result<Option<Found<'_, 'p>>, Malformed> {
+        let Some(mut node) = self.tree.as_ref() else {
+            return match self.text.trim().is_empty() {
+                true => Ok(None),
+                false => Err(Malformed { line: 1, reason: "there is no object in it".into() }),
+            };
+        };
+        self.object(node, None)?;
+        let (mut way, mut last) = (Vec::new(), None);
+        for (depth, key) in path.iter().enumerate() {
+            let object = self.object(node, last)?;
+            let Some(at) = position(object, key) else {
+                return Ok(Some(Found { node, key: last, way, missing: &path[depth..] }));
+            };
+            way.push((node, at));
+            (node, last) = (&object.properties[at].value, Some(*key));
+        }
+        Ok(Some(Found { node, key: last, way, missing: &[] }))
+    }
+
+    /// The node as an object whose keys are all different: of two members with one key, a harness may read either.
+    fn object<'n>(&self, node: &'n Node<'n>, key: Option<&str>) -> Result<&'n Object<'n>, Malformed> {
+        let object = node.as_object().ok_or_else(|| self.unexpected(node, "an object", key))?;
+        let mut keys = HashSet::with_capacity(object.properties.len());
+        for member in &object.properties {
+            let name = member.name.as_str();
+            if !keys.insert(name) {
+                return Err(Malformed {
+                    line: self.line(member.start()),
+                    reason: format!("the key {name:?} is there twice"),
+                });
+            }
+        }
+        Ok(object)
+    }
+
+    fn unexpected(&self, node: &Node, expected: &str, key: Option<&str>) -> Malformed {
+        let place = key.map_or_else(|| "as the whole file".to_owned(), |key| format!("as the value of {key:?}"));
+        Malformed { line: self.line(node.start()), reason: format!("{expected} was expected {place}") }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.surroundings.line + self.text[..at].matches('\n').count()
+    }
+
+    /// Whether a container has nothing in it but this item, not even a comment.
+    fn holds_only(&self, container: &Node, at: usize) -> bool {
+        let (before, after) = self.gaps(container, at);
+        item_range(container, 1).is_none()
+            && self.tokens(before).is_empty()
+            && self.tokens(after).iter().all(layout::is_comma)
+    }
 }
 
-/// Removes those elements of the array at `path` for which `is_ours` holds, and then the array and the objects it was in
-/// where they are empty now, except for the first `keep` of them.
-#[cfg_attr(not(test), expect(dead_code, reason = "hooks are elements of arrays; the MCP entries are not"))]
-pub(super) fn remove_elements(
-    text: &str,
-    path: &[&str],
-    keep: usize,
-    is_ours: impl Fn(&Value) -> bool,
-) -> Result<String, Malformed> {
-    let mut text = text.to_owned();
-    let mut found = false;
-    loop {
-        let file = File::parse(&text)?;
-        let Some(root) = file.root()? else { return Ok(text) };
-        let (array, missing) = file.descend(root, path)?;
-        if !missing.is_empty() {
-            return Ok(text);
+impl Addition<'_> {
+    /// As it is written into its container.
+    fn text(&self) -> String {
+        match self {
+            Self::Member { key, value } => format!("{key:?}: {value}"),
+            Self::Element(element) => (*element).to_owned(),
         }
-        let elements = array.as_array().ok_or_else(|| file.unexpected(&array, "an array", path.last().copied()))?;
-        let ours = |element: &CstNode| element.to_serde_value().is_some_and(|value| is_ours(&value));
-        let elements = elements.elements();
-        let Some(at) = elements.iter().position(ours) else { break };
-        let without = file.verify(file.remove(&elements[at]), |file| {
-            path.iter().try_fold(file, |node, key| node.get_mut(key))?.as_array_mut()?.remove(at);
-            Some(())
-        })?;
-        (text, found) = (without, true);
     }
-    if found { remove_empty_parents(text, path, keep) } else { Ok(text) }
+
+    /// A container with nothing else in it.
+    fn in_container(&self) -> String {
+        match self {
+            Self::Member { .. } => format!("{{ {} }}", self.text()),
+            Self::Element(element) => format!("[{element}]"),
+        }
+    }
 }
 
 /// A file in which the object or array at `path` is there and empty, each key on a line of its own.
@@ -144,265 +293,22 @@ fn empty_file(path: &[&str], is_array: bool) -> String {
     head + &tail
 }
 
-/// Removes the members along `path` that are empty objects or arrays, from the innermost outwards.
-fn remove_empty_parents(mut text: String, path: &[&str], keep: usize) -> Result<String, Malformed> {
-    for depth in (keep + 1..=path.len()).rev() {
-        let file = File::parse(&text)?;
-        let Some(root) = file.root()? else { break };
-        let (parent, missing) = file.descend(root, &path[..depth - 1])?;
-        let member = parent.as_object().filter(|_| missing.is_empty()).and_then(|object| object.get(path[depth - 1]));
-        let Some((member, value)) = member.and_then(|member| Some((member.clone(), member.value()?))) else { break };
-        // A comment inside is somebody's, so the container stays.
-        let children = value.children();
-        if children.len() < 2 || !children[1..children.len() - 1].iter().all(is_space) {
-            break;
-        }
-        text = file.verify(file.remove(&member.into()), |file| remove_member(file, &path[..depth]))?;
-    }
-    Ok(text)
-}
-
-/// The value at `path`. Objects that are missing on the way, and at its end, are created.
-fn create<'v>(file: &'v mut Value, path: &[&str]) -> Option<&'v mut Value> {
-    path.iter().try_fold(file, |node, key| {
-        Some(node.as_object_mut()?.entry(*key).or_insert_with(|| Value::Object(Map::new())))
-    })
-}
-
-fn remove_member(file: &mut Value, path: &[&str]) -> Option<()> {
-    let (key, parents) = path.split_last()?;
-    let parent = parents.iter().try_fold(file, |node, key| node.get_mut(key))?;
-    parent.as_object_mut()?.remove(*key).map(|_| ())
-}
-
-/// A file as text and as a tree. Positions are those of the text without its byte order mark.
-struct File<'a> {
-    text: &'a str,
-    byte_order_mark: &'static str,
-    tree: CstRootNode,
-}
-
-impl<'a> File<'a> {
-    fn parse(text: &'a str) -> Result<Self, Malformed> {
-        let (byte_order_mark, text) = match text.strip_prefix(BYTE_ORDER_MARK) {
-            Some(text) => (BYTE_ORDER_MARK, text),
-            None => ("", text),
-        };
-        let options = ParseOptions {
-            allow_comments: true,
-            allow_trailing_commas: true,
-            allow_loose_object_property_names: false,
-            allow_missing_commas: false,
-            allow_single_quoted_strings: false,
-            allow_hexadecimal_numbers: false,
-            allow_unary_plus_numbers: false,
-        };
-        let tree = CstRootNode::parse(text, &options)
-            .map_err(|e| Malformed { line: e.line_display(), reason: e.kind().to_string() })?;
-        // Positions are counted in the tree and used in the text.
-        if tree.to_string() != text {
-            return Err(Malformed { line: 1, reason: "it cannot be written back as it is".into() });
-        }
-        Ok(Self { text, byte_order_mark, tree })
-    }
-
-    /// Calls `change` with the node at `path`. Where there is none, `content` is put there instead, as the array at `path` or
-    /// as the only member of the object at `path`.
-    fn edit(
-        &self,
-        path: &[&str],
-        content: &str,
-        change: impl FnOnce(&File, &CstNode) -> Result<String, Malformed>,
-    ) -> Result<String, Malformed> {
-        let is_array = content.starts_with('[');
-        let Some(root) = self.root()? else {
-            let empty = empty_file(path, is_array);
-            return Ok(format!("{}{}", self.byte_order_mark, File::parse(&empty)?.edit(path, content, change)?));
-        };
-        let (node, missing) = self.descend(root, path)?;
-        let Some((key, inner)) = missing.split_first() else { return change(self, &node) };
-        let object = self.object(&node, path[..path.len() - missing.len()].last().copied())?;
-        let container = if is_array { content.to_owned() } else { format!("{{ {content} }}") };
-        let value = inner.iter().rev().fold(container, |inner, key| format!("{{ {key:?}: {inner} }}"));
-        Ok(self.append(&object.into(), &format!("{key:?}: {value}")))
-    }
-
-    /// The edited text, if it has the value that `change` makes of this file's own. An edit that would change anything else
-    /// is refused, because the file belongs to someone else.
-    fn verify(&self, edited: String, change: impl FnOnce(&mut Value) -> Option<()>) -> Result<String, Malformed> {
-        let mut expected = self.value();
-        let changed = change(&mut expected).is_some();
-        match File::parse(&edited) {
-            Ok(file) if changed && file.value() == expected => Ok(edited),
-            _ => Err(Malformed { line: 1, reason: "it cannot be edited without a change to the rest of it".into() }),
-        }
-    }
-
-    /// What a program reads in the file: an empty object if there is nothing in it.
-    fn value(&self) -> Value {
-        self.tree.to_serde_value().unwrap_or_else(|| Value::Object(Map::new()))
-    }
-
-    /// The file's object. None for a file with nothing in it.
-    fn root(&self) -> Result<Option<CstNode>, Malformed> {
-        if self.text.trim().is_empty() {
-            return Ok(None);
-        }
-        let root = self.tree.value().ok_or_else(|| Malformed { line: 1, reason: "there is no object in it".into() })?;
-        self.object(&root, None).map(|object| Some(object.into()))
-    }
-
-    /// The node that `path` leads to, as far as it is there, and the keys that are not.
-    fn descend<'p>(&self, root: CstNode, path: &'p [&'p str]) -> Result<(CstNode, &'p [&'p str]), Malformed> {
-        let mut node = root;
-        for (depth, key) in path.iter().enumerate() {
-            let object = self.object(&node, path[..depth].last().copied())?;
-            match object.get(key).and_then(|member| member.value()) {
-                Some(value) => node = value,
-                None => return Ok((node, &path[depth..])),
-            }
-        }
-        Ok((node, &[]))
-    }
-
-    /// The node as an object whose keys are all different: of two members with one key, a harness may read either.
-    fn object(&self, node: &CstNode, key: Option<&str>) -> Result<CstObject, Malformed> {
-        let object = node.as_object().ok_or_else(|| self.unexpected(node, "an object", key))?;
-        let mut keys = HashSet::new();
-        for member in object.properties() {
-            let name = member.name().and_then(|name| name.decoded_value().ok()).unwrap_or_default();
-            if !keys.insert(name.clone()) {
-                return Err(Malformed {
-                    line: self.line(&member.into()),
-                    reason: format!("the key {name:?} is there twice"),
-                });
-            }
-        }
-        Ok(object)
-    }
-
-    fn unexpected(&self, node: &CstNode, expected: &str, key: Option<&str>) -> Malformed {
-        let place = key.map_or_else(|| "as the whole file".to_owned(), |key| format!("as the value of {key:?}"));
-        Malformed { line: self.line(node), reason: format!("{expected} was expected {place}") }
-    }
-
-    fn line(&self, node: &CstNode) -> usize {
-        1 + self.text[..start(node)].matches('\n').count()
-    }
-
-    fn range(&self, node: &CstNode) -> Range<usize> {
-        let start = start(node);
-        start..start + node.to_string().len()
-    }
-
-    fn replace(&self, range: Range<usize>, with: &str) -> String {
-        format!("{}{}{with}{}", self.byte_order_mark, &self.text[..range.start], &self.text[range.end..])
-    }
-
-    fn newline(&self) -> &'static str {
-        match self.tree.newline_kind() {
-            CstNewlineKind::LineFeed => "\n",
-            CstNewlineKind::CarriageReturnLineFeed => "\r\n",
-        }
-    }
-
-    /// The file with one more member or element at the end of this object or array.
-    fn append(&self, container: &CstContainerNode, item: &str) -> String {
-        let range = self.range(&container.clone().into());
-        let inside = range.start + 1..range.end - 1;
-        let content = &self.text[inside.clone()];
-        let end = inside.start + content.trim_end().len();
-        let children = container.children();
-        let items = container.children_exclude_trivia_and_tokens();
-        let newline = self.newline();
-        let outer = self.line_indent(range.start);
-        let inner = || format!("{outer}{}", self.tree.single_indent_text().unwrap_or_else(|| DEFAULT_INDENT.into()));
-        let Some(last) = items.last() else {
-            return match (content.trim().is_empty(), content.contains('\n')) {
-                (true, false) => self.replace(inside, &format!("{newline}{}{item}{newline}{outer}", inner())),
-                (true, true) => self.replace(inside.start..inside.start, &format!("{newline}{}{item}", inner())),
-                (false, true) => self.replace(end..end, &format!("{newline}{}{item}", inner())),
-                (false, false) => self.replace(end..end, &format!(" {item}")),
-            };
-        };
-        let after_line_comment = children
-            .iter()
-            .rev()
-            .skip(1)
-            .find(|child| !is_space(child))
-            .is_some_and(|child| child.as_comment().is_some_and(|comment| comment.is_line_comment()));
-        let own_line = last.previous_siblings().take_while(CstNode::is_trivia).any(|node| node.is_newline());
-        let gap = match own_line || after_line_comment {
-            true => format!("{newline}{}", self.line_indent(start(last))),
-            false => " ".to_owned(),
-        };
-        // A file that ends its lists with a comma goes on doing so.
-        let comma_after = if last.trailing_comma().is_some() { "," } else { "" };
-        let comma_before = if comma_after.is_empty() { "," } else { "" };
-        let last_end = self.range(last).end;
-        self.replace(last_end..end, &format!("{comma_before}{}{gap}{item}{comma_after}", &self.text[last_end..end]))
-    }
-
-    /// The file without this member or element. Comments beside it stay.
-    fn remove(&self, node: &CstNode) -> String {
-        let own = self.range(node);
-        let comma = node.trailing_comma().map(|comma| start(&comma.into()));
-        let end = comma.map_or(own.end, |comma| comma + 1);
-        let before: Vec<CstNode> = node.previous_siblings().take_while(is_space).collect();
-        let (spaces, newline): (usize, Option<&CstNode>) = match before.iter().position(CstNode::is_newline) {
-            Some(at) => (before[..at].iter().map(length).sum(), Some(&before[at])),
-            None => (before.iter().map(length).sum(), None),
-        };
-        let rest_of_line = self.text[end..].split('\n').next().unwrap_or_default();
-        let comment_before_comma = !self.text[own.end..end].trim_end_matches(',').trim().is_empty();
-        let alone = rest_of_line.trim().is_empty() && self.text[end..].contains('\n') && !comment_before_comma;
-        let space_after = rest_of_line.len() - rest_of_line.trim_start().len();
-        let item = match newline {
-            // The whole line is removed.
-            Some(newline) if alone => own.start - spaces - length(newline)..own.end,
-            // What follows on the line takes its place.
-            Some(_) if comma.is_none() => own.start..own.end + space_after,
-            Some(_) => own,
-            None => own.start - spaces..own.end,
-        };
-        let mut text = self.text.to_owned();
-        match comma {
-            Some(comma) => {
-                text.replace_range(comma..if newline.is_some() && !alone { end + space_after } else { end }, "");
-                text.replace_range(item, "");
-            }
-            None => {
-                text.replace_range(item, "");
-                let previous = node.previous_siblings().find(|sibling| !sibling.is_trivia());
-                if let Some(comma) = previous.filter(CstNode::is_comma) {
-                    text.replace_range(self.range(&comma), "");
-                }
-            }
-        }
-        format!("{}{text}", self.byte_order_mark)
-    }
-
-    /// The white space at the beginning of the line that has this position in it.
-    fn line_indent(&self, at: usize) -> &str {
-        let line = self.text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let indented = &self.text[line..at];
-        &indented[..indented.len() - indented.trim_start_matches([' ', '\t']).len()]
-    }
-}
-
-fn is_space(node: &CstNode) -> bool {
-    node.is_whitespace() || node.is_newline()
-}
-
-fn length(node: &CstNode) -> usize {
-    node.to_string().len()
-}
-
-/// Where a node begins in its file.
-fn start(node: &CstNode) -> usize {
-    let before: usize = node.previous_siblings().map(|sibling| length(&sibling)).sum();
-    before + node.parent().map_or(0, |parent| start(&parent.into()))
+fn parse_tree(text: &str) -> Result<Option<Node<'_>>, Malformed> {
+    #[cfg(test)]
+    tests::PARSED_BYTES.with(|bytes| bytes.set(bytes.get() + text.len()));
+    let options = ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+    };
+    parse_to_ast(text, &CollectOptions::default(), &options)
+        .map(|parsed| parsed.value)
+        .map_err(|e| Malformed { line: e.line_display(), reason: e.kind().to_string() })
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

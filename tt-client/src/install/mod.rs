@@ -1,38 +1,38 @@
-//! Installs the skill and the MCP entry in the configuration of each harness, and uninstalls them.
+//! Installs the skill, the MCP server and the hooks in the configuration of each harness, and uninstalls them.
 //!
-//! These files belong to their users. A file that cannot be parsed is left alone. In any other file only our own entry
-//! changes, and uninstalling restores the file byte for byte, unless the user changed it in between. A harness may write to its
+//! These files belong to their users. A file that cannot be parsed is left alone. In any other file only our own entries
+//! change, and uninstalling restores the file byte for byte, unless the user changed it in between. A harness may write to its
 //! files at any moment, and another `tt install` may run: neither loses anything.
 
+mod content;
 mod entry;
 mod file;
+mod hooks;
 mod json;
+mod own_file;
+mod parts;
 mod toml;
+mod trust;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::Value;
-use tt_harness::{Directory, Format, Harness};
+use tt_harness::{Directory, Harness, Hooks};
 use tt_proto::paths::Environment;
 use tt_proto::{Error, ErrorCode};
+
+pub(crate) use content::Content;
+use own_file::OwnFile;
+use parts::Part;
+pub(crate) use parts::{ConfigFile, Wanted};
 
 /// How often a change is planned again because its harness wrote to the file in between, and how long to wait before.
 const MAX_ATTEMPTS: usize = 50;
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
-const SKILL: &str = include_str!("../../skills/talking-stick/SKILL.md");
-
 /// The name of the MCP server, and of the skill.
 const NAME: &str = "talking-stick";
-
-/// The beginning of the skill in every version.
-const SKILL_HEAD: &str = "---\nname: talking-stick\n";
-
-/// The last line of an installed skill, before and after a checksum of the lines above it. It distinguishes a skill that
-/// some version of tt installed, which may be replaced and removed, from one that a user edited.
-const SKILL_MARK: (&str, &str) = ("<!-- installed by tt, unedited: ", " -->\n");
 
 /// How a harness is set up, compared with what this version would install.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +40,11 @@ pub(crate) enum Setup {
     /// The harness is not installed.
     Absent,
     Ready,
-    /// Parts are missing or differ.
+    /// Parts are missing or differ, or the harness asks its user whether it may run our hooks.
     Different {
         missing: Vec<&'static str>,
         drifted: Vec<&'static str>,
+        untrusted: bool,
     },
 }
 
@@ -79,10 +80,10 @@ struct Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepKind {
-    AddEntry,
-    AddSkill,
-    RemoveEntry,
-    RemoveSkill,
+    AddParts,
+    AddOwnFile,
+    RemoveParts,
+    RemoveOwnFile,
 }
 
 /// What happens to the copy of the file from before the first install.
@@ -115,15 +116,17 @@ pub(crate) struct Places<'a> {
     home: PathBuf,
     /// The program the harness is told to start.
     program: String,
+    wanted: Wanted,
 }
 
 impl<'a> Places<'a> {
-    pub(crate) fn of(env: &'a Environment) -> Result<Self, Error> {
+    /// The paths for an install of these parts. An uninstall removes all of them.
+    pub(crate) fn of(env: &'a Environment, wanted: Wanted) -> Result<Self, Error> {
         let wrong = |what: &str| Error::new(ErrorCode::InvalidInput, what.to_owned()).hint("set HOME and try again");
         let home = env.get("HOME").map(PathBuf::from).ok_or_else(|| wrong("there is no home directory"))?;
         let program = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
         let program = program.ok_or_else(|| wrong("the path of tt itself cannot be found or is not UTF-8"))?;
-        Ok(Self { env, home, program })
+        Ok(Self { env, home, program, wanted })
     }
 
     fn resolve(&self, dir: &Directory) -> PathBuf {
@@ -141,38 +144,121 @@ impl<'a> Places<'a> {
     }
 
     /// The file that lists the harness's MCP servers: the first that exists, else the last.
-    fn config(&self, harness: &Harness) -> PathBuf {
+    pub(crate) fn config(&self, harness: &Harness) -> PathBuf {
         let mut configs = self.configs(harness);
         let last = configs.pop().unwrap_or_default();
         configs.into_iter().find(|config| config.exists()).unwrap_or(last)
+    }
+
+    /// The file with the harness's hooks, for a harness that has one.
+    fn hook_file(&self, harness: &Harness) -> Option<PathBuf> {
+        match &harness.hooks {
+            Hooks::File(file) => Some(self.resolve(&file.dir).join(file.name)),
+            Hooks::Plugin(_) => None,
+        }
+    }
+
+    /// The file in which the harness records that its user trusts a hook.
+    fn trust_file(&self, harness: &Harness) -> Option<PathBuf> {
+        match &harness.hooks {
+            Hooks::File(file) => file.trust.as_ref().map(|trust| self.resolve(&trust.dir).join(trust.name)),
+            Hooks::Plugin(_) => None,
+        }
+    }
+
+    fn plugin(&self, harness: &Harness) -> Option<PathBuf> {
+        match &harness.hooks {
+            Hooks::File(_) => None,
+            Hooks::Plugin(file) => Some(self.resolve(&file.dir).join(file.name)),
+        }
     }
 
     fn skill(&self, harness: &Harness) -> PathBuf {
         self.resolve(&harness.skill_dir).join(NAME).join("SKILL.md")
     }
 
+    /// The configuration files that an install changes, each once. The one that records trust in hooks comes before the one that
+    /// has them, because removing it needs to know them.
+    fn config_files(&self, harness: &Harness) -> Vec<PathBuf> {
+        let config = self.config(harness);
+        let hooks = self.hook_file(harness).filter(|hooks| *hooks != config);
+        std::iter::once(config).chain(hooks).collect()
+    }
+
+    pub(crate) fn config_file<'p>(&'p self, harness: &'static Harness, path: &'p Path) -> ConfigFile<'p> {
+        let has = |part: &Part| match part {
+            Part::McpServer => self.configs(harness).iter().any(|config| config == path),
+            Part::Hooks => self.hook_file(harness).is_some_and(|file| file == path),
+            Part::Trust => self.trust_file(harness).is_some_and(|file| file == path),
+        };
+        ConfigFile {
+            harness,
+            program: &self.program,
+            wanted: self.wanted,
+            path,
+            parts: [Part::McpServer, Part::Hooks, Part::Trust].into_iter().filter(has).collect(),
+            hook_file: self.hook_file(harness),
+        }
+    }
+
+    fn own_file(&self, harness: &Harness, path: &Path) -> OwnFile {
+        match &harness.hooks {
+            Hooks::Plugin(file) if self.plugin(harness).is_some_and(|plugin| plugin == path) => {
+                OwnFile::plugin(file, &self.program)
+            }
+            _ => OwnFile::skill(&self.program),
+        }
+    }
+
+    /// What the user of a harness has to choose before it runs our hooks, if that has not happened yet.
+    pub(crate) fn choice_to_trust(&self, harness: &'static Harness) -> Option<&'static str> {
+        let Hooks::File(file) = &harness.hooks else { return None };
+        let untrusted = matches!(self.setup(harness), Ok(Setup::Different { untrusted: true, .. }));
+        file.trust.as_ref().filter(|_| untrusted).map(|trust| trust.choice)
+    }
+
+    /// The executable of a harness, if it is on the PATH.
+    pub(crate) fn program(&self, harness: &Harness) -> Option<PathBuf> {
+        let mut dirs = std::env::split_paths(self.env.get("PATH")?);
+        dirs.find_map(|dir| Some(dir.join(harness.program)).filter(|program| program.is_file()))
+    }
+
     fn is_installed(&self, harness: &Harness) -> bool {
-        let paths =
-            self.env.get("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-        self.config_dir(harness).is_dir() || paths.iter().any(|dir| dir.join(harness.program).is_file())
+        self.config_dir(harness).is_dir() || self.program(harness).is_some()
     }
 
     /// Compares the files of a harness with what installing would make of them.
     pub(crate) fn setup(&self, harness: &'static Harness) -> Result<Setup, Error> {
-        let (mut missing, mut drifted) = (Vec::new(), Vec::new());
-        for (number, change) in self.install(&[harness])?.iter().enumerate() {
-            let (what, there) = match number {
-                0 => ("the MCP server", self.has_entry(harness)),
-                _ => ("the skill", change.from.is_some()),
-            };
-            match change.action {
-                Action::Skipped => return Ok(Setup::Absent),
-                Action::Unchanged => {}
-                _ if there => drifted.push(what),
-                _ => missing.push(what),
+        if !self.is_installed(harness) {
+            return Ok(Setup::Absent);
+        }
+        let (mut missing, mut drifted, mut untrusted) = (Vec::new(), Vec::new(), false);
+        for path in self.config_files(harness) {
+            let (file, text) = (self.config_file(harness, &path), file::read(&path)?.unwrap_or_default());
+            let text = Content::of(&text);
+            // A file that cannot be parsed has none of them, and is no reason to install them.
+            file.with(&text, None)?;
+            for part in file.parts.iter().copied() {
+                match (part, file.has_part(part, &text)) {
+                    (Part::Trust, given) => untrusted = !given,
+                    (_, false) => missing.push(part.title()),
+                    (_, true) if !file.is_current(part, &text)? => drifted.push(part.title()),
+                    (_, true) => {}
+                }
             }
         }
-        Ok(if missing.is_empty() && drifted.is_empty() { Setup::Ready } else { Setup::Different { missing, drifted } })
+        let plugin = self.plugin(harness).map(|path| (path, "the plugin"));
+        for (path, title) in plugin.into_iter().chain([(self.skill(harness), "the skill")]) {
+            match file::read(&path)? {
+                None => missing.push(title),
+                Some(text) if text != self.own_file(harness, &path).text() => drifted.push(title),
+                Some(_) => {}
+            }
+        }
+        // Hooks that are not there need no trust.
+        let untrusted = untrusted && !missing.contains(&Part::Hooks.title());
+        let ready = missing.is_empty() && drifted.is_empty() && !untrusted;
+        Ok(if ready { Setup::Ready } else { Setup::Different { missing, drifted, untrusted } })
     }
 
     /// Plans an install.
@@ -183,11 +269,18 @@ impl<'a> Places<'a> {
                 changes.push(self.skipped(harness));
                 continue;
             }
-            changes.push(self.plan(Step { harness, kind: StepKind::AddEntry, path: self.config(harness) })?);
-            let skill = Step { harness, kind: StepKind::AddSkill, path: self.skill(harness) };
+            for path in self.config_files(harness) {
+                changes.push(self.plan(Step { harness, kind: StepKind::AddParts, path })?);
+            }
+            if let Some(path) = self.plugin(harness) {
+                let kind = if self.wanted.hooks { StepKind::AddOwnFile } else { StepKind::RemoveOwnFile };
+                changes.push(self.plan(Step { harness, kind, path })?);
+            }
+            let skill = Step { harness, kind: StepKind::AddOwnFile, path: self.skill(harness) };
             if is_planned(&changes, &skill.path) {
                 // Another harness reads the skill from the same file, and its change comes first.
-                changes.push(change(skill, Some(marked(SKILL)), Some(marked(SKILL)), Backup::Keep));
+                let text = Some(OwnFile::skill(&self.program).text().to_owned());
+                changes.push(change(skill, text.clone(), text, Backup::Keep));
             } else {
                 changes.push(self.plan(skill)?);
             }
@@ -200,16 +293,21 @@ impl<'a> Places<'a> {
         let mut changes: Vec<Change> = Vec::new();
         for harness in harnesses.iter().copied() {
             let before = changes.len();
-            for path in self.configs(harness) {
+            let mut paths = self.configs(harness);
+            paths.extend(self.hook_file(harness).filter(|hooks| !paths.contains(hooks)));
+            for path in paths {
                 if file::read(&path)?.is_some() {
-                    changes.push(self.plan(Step { harness, kind: StepKind::RemoveEntry, path })?);
+                    changes.push(self.plan(Step { harness, kind: StepKind::RemoveParts, path })?);
                 }
             }
             let skill = self.skill(harness);
             let others = tt_harness::ALL.iter().filter(|other| !harnesses.contains(other));
             let shared = others.filter(|other| self.skill(other) == skill).any(|other| self.has_entry(other));
-            if !shared && !is_planned(&changes, &skill) && file::read(&skill)?.is_some() {
-                changes.push(self.plan(Step { harness, kind: StepKind::RemoveSkill, path: skill })?);
+            let skill = Some(skill).filter(|skill| !shared && !is_planned(&changes, skill));
+            for path in self.plugin(harness).into_iter().chain(skill) {
+                if file::read(&path)?.is_some() {
+                    changes.push(self.plan(Step { harness, kind: StepKind::RemoveOwnFile, path })?);
+                }
             }
             if changes.len() == before {
                 changes.push(self.skipped(harness));
@@ -223,32 +321,46 @@ impl<'a> Places<'a> {
         let (harness, path) = (step.harness, step.path.as_path());
         let now = file::read(path)?;
         Ok(match (step.kind, now) {
-            (StepKind::AddEntry, now) => {
-                let after = self.with_entry(harness, path, now.as_deref().unwrap_or(""))?;
-                let backup = match now.as_deref() {
-                    Some(text) if self.is_ours(harness, text) => Backup::Keep,
-                    Some(text) if self.is_set(harness, text) && file::backup_of(path)?.is_some() => Backup::Keep,
+            (StepKind::AddParts, now) => {
+                let file = self.config_file(harness, path);
+                let was = file::backup_of(path)?;
+                let was = was.as_deref().map(Content::of);
+                let text = Content::of(now.as_deref().unwrap_or(""));
+                if now.is_some() && file.is_unwanted() && file.is_set(&text) {
+                    let restored = file.restored(&text, was.as_ref())?;
+                    return Ok(change(step, now, restored, Backup::Drop));
+                }
+                let after = file.with(&text, was.as_ref())?;
+                let backup = match now {
+                    Some(_) if file.is_ours(&text) => Backup::Keep,
+                    Some(_) if file.is_set(&text) && was.is_some() => Backup::Keep,
                     _ => Backup::Make,
                 };
-                change(step, now, Some(after), backup)
+                // A file is not created for nothing.
+                let after = Some(after).filter(|after| now.is_some() || !after.is_empty());
+                change(step, now, after, backup)
             }
-            (StepKind::AddSkill, now) => {
+            (StepKind::AddOwnFile, now) => {
+                let own = self.own_file(harness, path);
                 let backup = match now.as_deref() {
-                    Some(text) if is_unedited(text) => Backup::Keep,
+                    Some(text) if own.is_unedited(text) => Backup::Keep,
                     // The copy of the user's own file is worth more than one of their edits to ours.
-                    Some(text) if text.starts_with(SKILL_HEAD) && file::backup_of(path)?.is_some() => Backup::Keep,
+                    Some(text) if own.is_edited_copy(text) && file::backup_of(path)?.is_some() => Backup::Keep,
                     _ => Backup::Make,
                 };
-                change(step, now, Some(marked(SKILL)), backup)
+                change(step, now, Some(own.text().to_owned()), backup)
             }
             // It is gone already.
-            (StepKind::RemoveEntry | StepKind::RemoveSkill, None) => change(step, None, None, Backup::Drop),
-            (StepKind::RemoveEntry, Some(now)) => {
-                let without = self.restored(harness, path, &now, file::backup_of(path)?)?;
-                change(step, Some(now), without, Backup::Drop)
+            (StepKind::RemoveParts | StepKind::RemoveOwnFile, None) => change(step, None, None, Backup::Drop),
+            (StepKind::RemoveParts, Some(now)) => {
+                let was = file::backup_of(path)?;
+                let was = was.as_deref().map(Content::of);
+                let restored = self.config_file(harness, path).restored(&Content::of(&now), was.as_ref())?;
+                change(step, Some(now), restored, Backup::Drop)
             }
-            (StepKind::RemoveSkill, Some(now)) => {
-                let to = if is_unedited(&now) { file::backup_of(path)? } else { Some(now.clone()) };
+            (StepKind::RemoveOwnFile, Some(now)) => {
+                let unedited = self.own_file(harness, path).is_unedited(&now);
+                let to = if unedited { file::backup_of(path)? } else { Some(now.clone()) };
                 let mut removed = change(step, Some(now), to, Backup::Drop);
                 if removed.action == Action::Unchanged {
                     removed.action = Action::Kept;
@@ -288,77 +400,11 @@ impl<'a> Places<'a> {
         Err(file::keeps_changing(&step.path))
     }
 
-    /// The file without our entry: the copy from before the install if only our entry differs from it, else the current file
-    /// less our entry.
-    pub(crate) fn restored(
-        &self,
-        harness: &Harness,
-        config: &Path,
-        now: &str,
-        was: Option<String>,
-    ) -> Result<Option<String>, Error> {
-        let again = self.with_entry(harness, config, was.as_deref().unwrap_or(""));
-        let section_was_there = was.as_deref().is_some_and(|was| self.has_section(harness, was));
-        let without = |text: &str| self.without_entry(harness, config, text, section_was_there);
-        let rest = without(now)?;
-        let only_we = self.is_set(harness, now) && again.and_then(|again| without(&again)).is_ok_and(|it| it == rest);
-        Ok(if only_we { was } else { Some(rest) })
-    }
-
-    fn has_section(&self, harness: &Harness, text: &str) -> bool {
-        match harness.mcp.format {
-            Format::Toml => toml::has_section(text, &harness.mcp),
-            Format::Json => json::has(text, harness.mcp.section),
-        }
-    }
-
-    fn has_entry(&self, harness: &Harness) -> bool {
-        let texts = self.configs(harness).into_iter().filter_map(|config| file::read(&config).ok().flatten());
-        texts.into_iter().any(|text| self.is_set(harness, &text))
-    }
-
-    pub(crate) fn is_set(&self, harness: &Harness, text: &str) -> bool {
-        match harness.mcp.format {
-            Format::Toml => toml::is_set(text, &harness.mcp, NAME).unwrap_or(false),
-            Format::Json => json::get(text, &[harness.mcp.section, NAME]).is_ok_and(|entry| entry.is_some()),
-        }
-    }
-
-    /// Whether the entry is one that we write, for this program or for another. Everything else in the file was added later
-    /// or is in the copy.
-    fn is_ours(&self, harness: &Harness, text: &str) -> bool {
-        if harness.mcp.format == Format::Toml {
-            return toml::is_ours(text, &harness.mcp, NAME);
-        }
-        let Ok(Some(entry)) = json::get(text, &[harness.mcp.section, NAME]) else { return false };
-        let command = entry.get(entry::program_key(&harness.mcp));
-        let program = command.and_then(|command| command.as_str().or_else(|| command.get(0)?.as_str()));
-        program.is_some_and(|program| is_equal(&entry, &entry::json(&harness.mcp, program)))
-    }
-
-    pub(crate) fn with_entry(&self, harness: &Harness, path: &Path, text: &str) -> Result<String, Error> {
-        if harness.mcp.format == Format::Toml {
-            return toml::set(text, &harness.mcp, NAME, &self.program).map_err(|what| malformed(path, &what));
-        }
-        let entry = entry::json(&harness.mcp, &self.program);
-        let at = [harness.mcp.section, NAME];
-        match json::get(text, &at).map_err(|e| malformed(path, &e.to_string()))? {
-            Some(old) if is_equal(&old, &entry) => Ok(text.to_owned()),
-            Some(old) if !old.is_object() => Err(not_an_object(path)),
-            _ => json::set(text, &at, &entry).map_err(|e| malformed(path, &e.to_string())),
-        }
-    }
-
-    /// The text without our entry. A section that is empty then is removed as well, unless it was there before us.
-    fn without_entry(&self, harness: &Harness, path: &Path, text: &str, keep_section: bool) -> Result<String, Error> {
-        if harness.mcp.format == Format::Toml {
-            return toml::unset(text, &harness.mcp, NAME).map_err(|reason| malformed(path, &reason));
-        }
-        let at = [harness.mcp.section, NAME];
-        match json::get(text, &at).map_err(|e| malformed(path, &e.to_string()))? {
-            Some(entry) if !entry.is_object() => Err(not_an_object(path)),
-            _ => json::unset(text, &at, keep_section.into()).map_err(|e| malformed(path, &e.to_string())),
-        }
+    fn has_entry(&self, harness: &'static Harness) -> bool {
+        self.configs(harness).iter().any(|path| {
+            let text = file::read(path).ok().flatten();
+            text.is_some_and(|text| self.config_file(harness, path).has_part(Part::McpServer, &Content::of(&text)))
+        })
     }
 
     fn skipped(&self, harness: &Harness) -> Change {
@@ -406,7 +452,7 @@ impl Change {
         if self.backup == Backup::Drop {
             file::drop_backup(path)?;
         }
-        if self.to.is_none() && path.ends_with("SKILL.md") {
+        if self.to.is_none() {
             file::remove_empty_dirs(path);
         }
         Ok(file::Outcome::Written)
@@ -415,36 +461,6 @@ impl Change {
 
 fn is_planned(changes: &[Change], path: &Path) -> bool {
     changes.iter().any(|change| change.step.as_ref().is_some_and(|step| step.path == path))
-}
-
-/// The skill as it is installed.
-fn marked(skill: &str) -> String {
-    format!("{skill}\n{}{:016x}{}", SKILL_MARK.0, checksum(skill), SKILL_MARK.1)
-}
-
-/// Whether a skill is exactly what some version of tt installed.
-fn is_unedited(text: &str) -> bool {
-    text.rsplit_once(&format!("\n{}", SKILL_MARK.0)).is_some_and(|(skill, _)| marked(skill) == text)
-}
-
-/// FNV-1a, which is the same in every version and on every machine; the standard library's hash need not be.
-fn checksum(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Whether an entry has the value we would write, in whatever form.
-fn is_equal(entry: &Value, ours: &str) -> bool {
-    serde_json::from_str::<Value>(ours).is_ok_and(|ours| *entry == ours)
-}
-
-fn malformed(path: &Path, what: &str) -> Error {
-    Error::new(ErrorCode::InvalidInput, format!("{} cannot be read: {what}", path.display()))
-        .hint("fix the file first; it was not changed")
-        .detail("path", path.display().to_string())
-}
-
-fn not_an_object(path: &Path) -> Error {
-    malformed(path, &format!("an object was expected as the value of {NAME:?}"))
 }
 
 fn change(step: Step, from: Option<String>, to: Option<String>, backup: Backup) -> Change {
@@ -460,92 +476,4 @@ fn change(step: Step, from: Option<String>, to: Option<String>, backup: Backup) 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn codex() -> &'static Harness {
-        tt_harness::by_name("codex").unwrap()
-    }
-
-    #[test]
-    fn what_an_older_version_installed_is_neither_kept_aside_nor_kept() {
-        let home = tempfile::tempdir().unwrap();
-        let env = Environment::of([("HOME", home.path().as_os_str())]);
-        let places = Places::of(&env).unwrap();
-        std::fs::create_dir(home.path().join(".codex")).unwrap();
-        let skill = places.skill(codex());
-        std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
-        let older = marked(&format!("{SKILL_HEAD}description: an older version\n---\n"));
-        let install = || places.apply(&mut places.install(&[codex()]).unwrap()).unwrap();
-        let uninstall = || places.apply(&mut places.uninstall(&[codex()]).unwrap()).unwrap();
-        std::fs::write(&skill, &older).unwrap();
-        uninstall();
-        assert!(!home.path().join(".agents").exists(), "without a newer version in between");
-        std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
-        std::fs::write(&skill, &older).unwrap();
-        install();
-        assert_eq!(std::fs::read_to_string(&skill).unwrap(), marked(SKILL));
-        uninstall();
-        assert!(!home.path().join(".agents").exists(), "and with one");
-        // A skill that the user edited is kept.
-        let edited = older.replace("an older", "my own");
-        std::fs::create_dir_all(skill.parent().unwrap()).unwrap();
-        std::fs::write(&skill, &edited).unwrap();
-        uninstall();
-        assert_eq!(std::fs::read_to_string(&skill).unwrap(), edited);
-        install();
-        uninstall();
-        assert_eq!(std::fs::read_to_string(&skill).unwrap(), edited);
-    }
-
-    /// A harness or a person may write to a file between our reading it and changing it.
-    #[test]
-    fn what_somebody_else_wrote_meanwhile_stays() {
-        let home = tempfile::tempdir().unwrap();
-        let env = Environment::of([("HOME", home.path().as_os_str())]);
-        let places = Places::of(&env).unwrap();
-        let config = home.path().join(".codex/config.toml");
-        std::fs::create_dir(home.path().join(".codex")).unwrap();
-        let read = || std::fs::read_to_string(&config).unwrap();
-        let beside = || std::fs::read_dir(home.path().join(".codex")).unwrap().count();
-        for at_first in [Some("a = 0\n"), None] {
-            match at_first {
-                Some(text) => std::fs::write(&config, text).unwrap(),
-                None => std::fs::remove_file(&config).unwrap(),
-            }
-            let mut planned = places.install(&[codex()]).unwrap();
-            // It writes several times, once without finishing: between each plan and the write that was planned.
-            let mut writes = ["a = 1\n", "a = ", "a = 2\n"].iter();
-            let harness_writes = || writes.by_ref().take(1).for_each(|text| std::fs::write(&config, text).unwrap());
-            places.apply_one(&mut planned[0], harness_writes).unwrap_or_else(|e| panic!("{e:?}"));
-            assert!(read().starts_with("a = 2\n") && read().contains("talking-stick"), "{}", read());
-            assert_eq!(file::backup_of(&config).unwrap().as_deref(), Some("a = 2\n"));
-            let mut planned = places.uninstall(&[codex()]).unwrap();
-            let mut writes = [read() + "# mine\n"].into_iter();
-            let harness_writes = || writes.by_ref().for_each(|text| std::fs::write(&config, text).unwrap());
-            places.apply_one(&mut planned[0], harness_writes).unwrap();
-            assert_eq!(read().replace("# mine\n", "").trim_end(), "a = 2");
-            assert!(read().contains("# mine"), "{}", read());
-            assert_eq!(beside(), 1, "nothing of ours is left beside it");
-        }
-    }
-
-    #[test]
-    fn a_file_that_never_stays_the_same_is_left_alone() {
-        let home = tempfile::tempdir().unwrap();
-        let env = Environment::of([("HOME", home.path().as_os_str())]);
-        let places = Places::of(&env).unwrap();
-        let config = home.path().join(".codex/config.toml");
-        std::fs::create_dir(home.path().join(".codex")).unwrap();
-        std::fs::write(&config, "a = 0\n").unwrap();
-        let mut count = 0;
-        let mut planned = places.install(&[codex()]).unwrap();
-        let error = places.apply_one(&mut planned[0], || {
-            count += 1;
-            std::fs::write(&config, format!("a = {count}\n")).unwrap();
-        });
-        assert!(error.unwrap_err().hint.contains("again"));
-        assert_eq!(std::fs::read_to_string(&config).unwrap(), format!("a = {MAX_ATTEMPTS}\n"));
-        assert_eq!(std::fs::read_dir(home.path().join(".codex")).unwrap().count(), 1, "nothing is kept aside");
-    }
-}
+mod tests;

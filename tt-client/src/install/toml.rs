@@ -72,10 +72,6 @@ pub(super) fn is_ours(text: &str, mcp: &McpConfig, name: &str) -> bool {
     })
 }
 
-pub(super) fn has_section(text: &str, mcp: &McpConfig) -> bool {
-    text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(mcp.section))
-}
-
 pub(super) fn unset(text: &str, mcp: &McpConfig, name: &str) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(reason)?;
     let Some(section) = document.get_mut(mcp.section) else { return Ok(text.to_owned()) };
@@ -92,7 +88,7 @@ pub(super) fn unset(text: &str, mcp: &McpConfig, name: &str) -> Result<String, S
 
 /// Keeps the comments above our table. The parser attaches them to the table, but they were the end of the user's file
 /// before we appended it; they stay, before the table that follows.
-fn keep_comments(document: &mut DocumentMut, removed: &Table) {
+pub(super) fn keep_comments(document: &mut DocumentMut, removed: &Table) {
     let above = removed.decor().prefix().and_then(|above| above.as_str()).unwrap_or_default();
     if above.trim().is_empty() {
         return;

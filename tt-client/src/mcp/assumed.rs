@@ -47,7 +47,7 @@ impl HeldTurns {
         let room = arguments.get("room_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         if tool.name == TakeoverStick::NAME {
             // The turn to take over is the current one.
-            let state = client.call(GetRoomState { room_id: room.into() }).await?;
+            let state = client.call(GetRoomState { room_id: room.into(), ..Default::default() }).await?;
             arguments.insert("expected_turn_id".into(), state.room.turn_id.into());
             return Ok(());
         }

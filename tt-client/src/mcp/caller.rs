@@ -31,6 +31,7 @@ impl Callers {
         let recorded = |(harness, anchor): &(&Harness, Anchor)| recorded_session(harness, &self.settings.env, anchor);
         settings.signals.session_id = session_in_call(client_info.as_deref(), meta)
             .or_else(|| self.recorded.borrow().as_ref().and_then(recorded));
+        settings.signals.tool_use_id = tool_use_in_call(client_info.as_deref(), meta);
         settings.signals.client_info = client_info;
         let client = Client::connect(settings.clone()).await?;
         let identity = &client.welcome().identity;
@@ -52,7 +53,16 @@ impl Callers {
 
 /// The session that the call itself names.
 fn session_in_call(client_info: Option<&str>, meta: &Value) -> Option<String> {
-    let key = tt_harness::by_mcp_client(client_info?)?.mcp_session_key?;
+    let keys = tt_harness::by_mcp_client(client_info?)?.mcp_session_keys;
+    keys.iter().find_map(|key| text(meta, key))
+}
+
+/// The tool use that the call is made for.
+fn tool_use_in_call(client_info: Option<&str>, meta: &Value) -> Option<String> {
+    text(meta, tt_harness::by_mcp_client(client_info?)?.mcp_tool_use_key?)
+}
+
+fn text(meta: &Value, key: &str) -> Option<String> {
     meta.get(key).and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
@@ -95,6 +105,20 @@ mod tests {
         assert_eq!(session_in_call(Some("inspector"), &meta), None);
         assert_eq!(session_in_call(Some("codex-mcp-client"), &json!({"threadId": ""})), None);
         assert_eq!(session_in_call(None, &Value::Null), None);
+    }
+
+    #[test]
+    fn a_subagent_of_codex_calls_as_the_session_it_works_for() {
+        let meta = json!({"threadId": "t-2", "sessionId": "t-1"});
+        assert_eq!(session_in_call(Some("codex-mcp-client"), &meta).as_deref(), Some("t-1"));
+        assert_eq!(session_in_call(Some("claude-code"), &meta), None);
+    }
+
+    #[test]
+    fn claude_names_the_tool_use_of_a_call() {
+        let meta = json!({"claudecode/toolUseId": "toolu_1"});
+        assert_eq!(tool_use_in_call(Some("claude-code"), &meta).as_deref(), Some("toolu_1"));
+        assert_eq!(tool_use_in_call(Some("codex-mcp-client"), &meta), None);
     }
 
     #[test]

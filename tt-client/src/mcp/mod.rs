@@ -5,6 +5,7 @@ mod assumed;
 mod caller;
 mod inbox;
 mod server;
+mod shown;
 mod tools;
 mod transport;
 

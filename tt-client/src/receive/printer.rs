@@ -1,5 +1,6 @@
 //! Prints messages as they are taken, one line each, for `tt msg recv`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tt_proto::AgentId;
@@ -29,6 +30,10 @@ pub(crate) struct InboxPrinter {
     pub cursor: i64,
     /// Where a person reads on in the log. Each of its terminals has its own, so that all of them show everything.
     log_cursor: Option<i64>,
+    /// Where the log goes on after the inbox, as the first look at it said. It becomes `log_cursor` when the inbox is read.
+    inbox_end: Option<i64>,
+    /// Messages that came after the first look and were shown from the inbox all the same.
+    shown_ahead: BTreeSet<i64>,
 }
 
 /// What a line shows.
@@ -49,18 +54,32 @@ pub(crate) struct Round {
 
 impl InboxPrinter {
     pub(crate) fn new(session: LiveSession, surface: Surface, from: Option<AgentId>) -> Self {
-        Self { session, receipt: Receipt::new(surface).only_from(from), writing: None, cursor: 0, log_cursor: None }
+        Self {
+            session,
+            receipt: Receipt::new(surface).only_from(from),
+            writing: None,
+            cursor: 0,
+            log_cursor: None,
+            inbox_end: None,
+            shown_ahead: BTreeSet::new(),
+        }
     }
 
     /// Takes the messages in the inbox, or waits for some, prints and confirms them. What could not be written stays in the
     /// inbox.
     pub(crate) async fn print(&mut self, options: TakeOptions) -> Result<Round, CommandError> {
         let taken = self.take(TakeOptions { after: self.log_cursor, ..options }).await?;
-        let read_on = taken.cursor_event_seq;
+        let (read_on, inbox_is_read) = (taken.cursor_event_seq, taken.more == 0);
         let is_empty = taken.events.is_empty() && taken.skipped.is_none();
         let skips_on = taken.events.is_empty() && taken.skipped.is_some() && taken.more > 0;
         let result = self.show(taken).await?;
-        self.log_cursor = read_on.or(self.log_cursor);
+        match self.log_cursor {
+            Some(_) => self.log_cursor = read_on.or(self.log_cursor),
+            None => {
+                self.inbox_end = self.inbox_end.or(read_on);
+                self.log_cursor = self.inbox_end.filter(|_| inbox_is_read);
+            }
+        }
         self.receipt.confirm_live(&mut self.session.client).await?;
         Ok(Round { is_empty, skips_on, result })
     }
@@ -79,7 +98,12 @@ impl InboxPrinter {
         let names = if taken.events.is_empty() { Names::default() } else { self.session.names().await? };
         let skipped = Some(taken.skipped_seqs).filter(|seqs| !seqs.is_empty()).map(Item::Skipped);
         // One that was shown before, and could not be confirmed then, is only confirmed now.
-        let new = taken.events.into_iter().filter(|event| !self.receipt.contains(event)).collect::<Vec<_>>();
+        let mut new = taken.events;
+        new.retain(|event| !self.receipt.contains(event));
+        match (self.log_cursor, self.inbox_end) {
+            (None, Some(end)) => self.shown_ahead.extend(new.iter().map(|e| e.event_seq).filter(|seq| *seq > end)),
+            _ => new.retain(|event| !self.shown_ahead.remove(&event.event_seq)),
+        }
         let messages = new.into_iter().map(|event| Item::Message(Box::new(event)));
         for item in skipped.into_iter().chain(messages) {
             let writing = match &item {
@@ -105,7 +129,7 @@ impl InboxPrinter {
                 self.cursor = self.cursor.max(event.event_seq);
                 self.receipt.mark_shown(&event);
             }
-            Some((_, Item::Skipped(seqs))) => self.receipt.mark_skipped(&self.session.room_id, &seqs),
+            Some((_, Item::Skipped(seqs))) => self.receipt.mark_seqs_shown(&self.session.room_id, &seqs),
             None => {}
         }
         Ok(result)
@@ -115,8 +139,12 @@ impl InboxPrinter {
     pub(crate) async fn finish(&mut self) {
         // The line that is being written may have reached the reader. A reader that does not read has not seen it.
         let _ = tokio::time::timeout(LAST_LINE_TIMEOUT, self.finish_line()).await;
-        let confirm = self.receipt.confirm_live(&mut self.session.client);
-        let _ = tokio::time::timeout(LAST_CONFIRM_TIMEOUT, confirm).await;
+        let _ = tokio::time::timeout(LAST_CONFIRM_TIMEOUT, self.settle()).await;
+    }
+
+    /// Confirms what was shown and could not be confirmed yet, before the command ends.
+    pub(crate) async fn settle(&mut self) -> Result<(), CommandError> {
+        Ok(self.receipt.settle_live(&mut self.session.client).await?)
     }
 }
 

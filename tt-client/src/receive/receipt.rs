@@ -1,7 +1,8 @@
 //! What one surface has taken from the inbox, and which of it was shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tt_proto::delivery::Surface;
 use tt_proto::event::{Event, EventType};
@@ -11,7 +12,14 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId};
 use crate::connect::{Client, HttpClient};
 
 /// A message: the room it was sent in and its number in the room's log.
-type MessageKey = (RoomId, i64);
+pub(crate) type MessageKey = (RoomId, i64);
+
+/// How long a surface that ends tries to confirm what another connection holds. Most often that is an earlier connection of its
+/// own, which was cut, and whose end the daemon is about to notice.
+const HELD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often it tries.
+const HELD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How much to take, and how long to wait for it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,6 +31,8 @@ pub(crate) struct TakeOptions {
     pub wait: Duration,
     /// For a person: read the log after this event instead of the inbox.
     pub after: Option<i64>,
+    /// Only what concerns this question.
+    pub about: Option<i64>,
 }
 
 /// The messages that one surface has taken: those it has shown and those it returns unshown. It makes the requests that
@@ -58,6 +68,7 @@ impl Receipt {
             max_replay: options.max_replay,
             max_wait_ms: Some(u64::try_from(options.wait.as_millis()).unwrap_or(u64::MAX)),
             after_event_seq: options.after,
+            about: options.about,
         }
     }
 
@@ -74,8 +85,8 @@ impl Receipt {
         }
     }
 
-    /// Records that the note about skipped messages was shown.
-    pub(crate) fn mark_skipped(&mut self, room_id: &RoomId, event_seqs: &[i64]) {
+    /// Records that messages were shown of which only the numbers are known, or the note about skipped ones.
+    pub(crate) fn mark_seqs_shown(&mut self, room_id: &RoomId, event_seqs: &[i64]) {
         self.shown.extend(event_seqs.iter().map(|event_seq| (room_id.clone(), *event_seq)));
     }
 
@@ -84,8 +95,37 @@ impl Receipt {
         self.unshown.insert(key(event));
     }
 
+    /// What was shown and is not yet known to be confirmed.
+    pub(crate) fn unconfirmed(&self) -> &BTreeSet<MessageKey> {
+        &self.shown
+    }
+
+    /// Confirms everything that was shown, before the surface ends. What stays unconfirmed is shown again by the next one.
+    pub(crate) fn settle(&mut self, client: &mut HttpClient) -> Result<(), Error> {
+        let give_up = Instant::now() + HELD_TIMEOUT;
+        loop {
+            self.confirm(client)?;
+            if self.shown.is_empty() || Instant::now() >= give_up {
+                return Ok(());
+            }
+            thread::sleep(HELD_INTERVAL);
+        }
+    }
+
+    /// Confirms everything that was shown, before the surface ends, on a WebSocket.
+    pub(crate) async fn settle_live(&mut self, client: &mut Client) -> Result<(), Error> {
+        let give_up = Instant::now() + HELD_TIMEOUT;
+        loop {
+            self.confirm_live(client).await?;
+            if self.shown.is_empty() || Instant::now() >= give_up {
+                return Ok(());
+            }
+            tokio::time::sleep(HELD_INTERVAL).await;
+        }
+    }
+
     /// Confirms what was shown. Repeating it is safe.
-    pub(crate) fn confirm(&mut self, client: &mut HttpClient) -> Result<(), Error> {
+    fn confirm(&mut self, client: &mut HttpClient) -> Result<(), Error> {
         for mut request in self.confirm_requests() {
             let mut answer = client.call(&request);
             if leave_out_held(&mut request.event_seqs, answer.as_ref().err()) {
@@ -216,7 +256,7 @@ mod tests {
     fn skipped_messages_are_confirmed_by_their_numbers_in_calls_that_are_not_too_long() {
         let mut receipt = Receipt::new(Surface::Recv);
         let skipped: Vec<i64> = (0..MAX_LISTED as i64 + 1).map(|n| 2 * n).collect();
-        receipt.mark_skipped(&"a".into(), &skipped);
+        receipt.mark_seqs_shown(&"a".into(), &skipped);
         let requests = receipt.confirm_requests();
         assert_eq!(requests.iter().map(|r| r.event_seqs.len()).collect::<Vec<_>>(), [MAX_LISTED, 1]);
         assert_eq!(requests.iter().flat_map(|r| r.event_seqs.clone()).collect::<Vec<_>>(), skipped);

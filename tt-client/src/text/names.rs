@@ -10,8 +10,6 @@ use tt_proto::names::{NamedMember, is_reserved, is_unambiguous};
 use tt_proto::requests::EventPage;
 use tt_proto::room::Member;
 
-use crate::session::MAX_NAMES;
-
 /// A member's name, or its id if another active member has the same name or any member has that name as its id.
 pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
     let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return id(agent) };
@@ -77,11 +75,12 @@ impl Names {
         self.cursor
     }
 
-    /// Learns from a page of the log. Returns whether it was the last one.
+    /// Learns from a page of the log. Returns whether it was the last one: pages end by their bytes too, so a short one may
+    /// be followed by others.
     pub(crate) fn learn_page(&mut self, page: &EventPage) -> bool {
         page.events.iter().for_each(|event| self.learn(event));
         self.cursor = page.cursor_event_seq;
-        page.events.len() < MAX_NAMES
+        page.events.is_empty()
     }
 
     /// Notes the name of a member that joined or was renamed, and that a member left.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tt_proto::escape::escape_text;
 use tt_proto::event::{Event, EventType, MemberRenamed};
 use tt_proto::handoff::{Handoff, RawJson};
-use tt_proto::message::{DeliveryHint, MessageSent};
+use tt_proto::message::{DeliveryHint, MessageSent, Notice};
 use tt_proto::requests::RoomState;
 use tt_proto::room::{Activity, DerivedState, Member, MemberStatus, Room, RoomSize, StickState};
 use tt_proto::turn::TakeoverReason;
@@ -251,18 +251,47 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
 /// A message as in a conversation. Every line of the body is indented, so that none can pass for another sender's.
 fn message(event: &Event, names: &Names, style: &Style) -> String {
     let agent = |agent: &AgentId| names.get(agent);
-    let from = event.from_agent_id.as_ref().map_or_else(|| "somebody".to_owned(), agent);
+    let from = event.from_agent_id.as_ref().map_or_else(|| "notice".to_owned(), agent);
     let to = event.to_agent_id.as_ref().map_or_else(|| "everyone".to_owned(), agent);
     let sent = event.payload.as_ref().and_then(|payload| serde_json::from_str::<MessageSent>(payload.as_str()).ok());
-    let (body, hint) = sent.map_or((String::new(), DeliveryHint::Normal), |sent| (sent.body, sent.delivery_hint));
-    let loud = if hint == DeliveryHint::Normal { String::new() } else { style.warn(&format!(" [{}]", hint.as_str())) };
-    let head = format!("{} {} {to}{loud}", style.bold(&from), style.dim("to"));
+    let sent = sent.unwrap_or_default();
+    let head = format!("{} {} {to}{}", style.bold(&from), style.dim("to"), marks(&sent, style));
     let prefix = event_prefix(event);
+    let indent = " ".repeat(columns(&prefix));
     let mut text = style.row(&style.dim(&prefix), &head);
-    for line in body.split('\n') {
-        text.push_str(&style.row(&" ".repeat(columns(&prefix)), &escape_text(line)));
+    for line in sent.body.split('\n') {
+        text.push_str(&style.row(&indent, &escape_text(line)));
+    }
+    if sent.expects_reply {
+        let before = sent.expires_at.map(|at| format!(" (before {})", clock(at, now()))).unwrap_or_default();
+        text.push_str(
+            &style.row(&indent, &style.dim(&format!("answer with: tt reply {} \"…\"{before}", event.event_seq))),
+        );
     }
     text
+}
+
+/// Whether an event is a notice of this kind.
+pub(crate) fn is_notice(event: &Event, notice: Notice) -> bool {
+    let sent = event.payload.as_ref().and_then(|payload| serde_json::from_str::<MessageSent>(payload.as_str()).ok());
+    event.from_agent_id.is_none() && sent.is_some_and(|sent| sent.notice == Some(notice))
+}
+
+/// What is special about a message: how urgent it is, what it answers, that it was overdue.
+fn marks(sent: &MessageSent, style: &Style) -> String {
+    let mut marks = Vec::new();
+    if sent.delivery_hint != DeliveryHint::Normal {
+        marks.push(style.warn(&format!("[{}]", sent.delivery_hint.as_str())));
+    }
+    if sent.expects_reply {
+        marks.push(style.warn("[question]"));
+    }
+    if sent.reminder_id.is_some() {
+        marks.push(style.dim("(reminder)"));
+    }
+    marks.extend(sent.reply_to.map(|seq| style.dim(&format!("(answers {seq})"))));
+    marks.extend(sent.late_ms.map(|late| style.dim(&format!("(late by {})", span(Duration::from_millis(late))))));
+    marks.iter().map(|mark| format!(" {mark}")).collect()
 }
 
 /// What precedes an event on its line: its number and when it was.

@@ -1,6 +1,7 @@
 //! Everything that can happen to a room, as data.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tt_proto::delivery::Surface;
 use tt_proto::handoff::RawJson;
@@ -9,11 +10,11 @@ use tt_proto::message::DeliveryHint;
 use tt_proto::note::Note;
 use tt_proto::policy::PolicyOverrides;
 use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
-use tt_proto::{AgentId, LeaseId, NoteId, WallTime};
+use tt_proto::{AgentId, LeaseId, NoteId, ReminderId, WallTime};
 
-use crate::delivery::MAX_TAKE;
+use crate::delivery::{DeliveryRow, MAX_TAKE, MessageRow};
+use crate::reminders::ReminderRow;
 use crate::room::Waiting;
-use crate::time::DeadlineTime;
 
 /// One client connection, as far as the rules tell connections apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +63,32 @@ pub enum Recipients {
     Agent(AgentId),
     /// A member by the name people use.
     Named(String),
+}
+
+/// What a sender wants of a message beyond its words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// The message it replies to. It goes to the sender of that one.
+    pub reply_to: Option<i64>,
+    /// It is a question.
+    pub expects_reply: bool,
+    /// Not handed over in this time, it expires; not answered in this time, a question is over.
+    pub timeout: Option<Duration>,
+    pub notify_on_delivery: bool,
+    /// Tell the sender if there is no answer this long after it was handed over.
+    pub notify_after: Option<Duration>,
+}
+
+/// A reminder that a member sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewReminder {
+    pub reminder_id: ReminderId,
+    pub body: String,
+    /// A member by the name people use; the caller if absent.
+    pub to: Option<String>,
+    pub delay: Duration,
+    pub every: Option<Duration>,
+    pub times: u32,
 }
 
 /// In which part of a call messages are taken, and what the caller must be for it.
@@ -121,12 +148,19 @@ pub enum Command {
         delivery_hint: DeliveryHint,
         /// The caller is a person at a terminal, as far as its processes show.
         from_person: bool,
-        /// Not handed over by then, it expires.
-        expires_at: Option<DeadlineTime>,
+        options: SendOptions,
+    },
+    /// Take a message back from those who have not been handed it.
+    WithdrawMessage {
+        event_seq: i64,
     },
     /// Take what is in the caller's inbox and held by no other connection. A person holds nothing, and is shown everything.
     TakeMessages {
         from: Option<AgentId>,
+        /// Only what concerns this question of the caller.
+        about: Option<i64>,
+        /// The caller works: what is for later stays.
+        mid_turn: bool,
         /// With more than this waiting, the older ones are skipped.
         max_replay: Option<usize>,
         /// The others past this stay: the most urgent are taken first, and of those the oldest.
@@ -153,6 +187,14 @@ pub enum Command {
     SetPolicy {
         overrides: PolicyOverrides,
     },
+    /// Nothing wakes the caller for this long; without a time, it may be woken again.
+    SetQuiet {
+        lasts: Option<Duration>,
+    },
+    AddReminder(NewReminder),
+    CancelReminder {
+        reminder_id: ReminderId,
+    },
 
     /// Time has passed.
     Tick,
@@ -160,9 +202,12 @@ pub enum Command {
     ProcessExited,
     /// Nothing has happened here for long: delete the room if it is empty and nobody lives in it.
     Purge,
-    /// The deadline of a message has come.
-    ExpireMessage {
+    /// Something about a message is due: its deadline, or the moment of a notice.
+    DeliveryDue {
         event_seq: i64,
+    },
+    ReminderDue {
+        reminder_id: ReminderId,
     },
 }
 
@@ -170,10 +215,14 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
-    /// The oldest open deliveries to a member, at most `limit`. With `from`, only those of one sender.
+    /// The oldest open deliveries to a member, at most `limit`. With `from`, only those of one sender; with `about`, only replies
+    /// to that message, notices about it, and questions of its recipients.
     Inbox {
         recipient: AgentId,
         from: Option<AgentId>,
+        about: Option<i64>,
+        /// Without those for later, however many there are.
+        mid_turn: bool,
         limit: usize,
     },
     /// Of these messages, the open deliveries to a member.
@@ -181,10 +230,20 @@ pub enum Needs {
         recipient: AgentId,
         event_seqs: Vec<i64>,
     },
-    /// The open deliveries of one message.
+    /// One message with all of its deliveries.
     Message {
         event_seq: i64,
     },
+    /// One message, and its delivery to a member.
+    RepliedTo {
+        event_seq: i64,
+        recipient: AgentId,
+    },
+    /// The deliveries of questions that are not over.
+    Questions,
+    /// How many reminders a member has set.
+    ReminderCount(AgentId),
+    Reminder(ReminderId),
     Note(NoteId),
     PolicyOverrides,
     Overview,
@@ -195,23 +254,15 @@ pub enum Needs {
 /// The rows a command asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
-    pub deliveries: Vec<OpenDelivery>,
+    pub deliveries: Vec<DeliveryRow>,
+    pub message: Option<MessageRow>,
+    pub reminder: Option<ReminderRow>,
+    pub reminder_count: usize,
     pub note: Option<Note>,
     pub policy_overrides: PolicyOverrides,
     pub overview: Option<Overview>,
     /// Whether there is a message, a note or a handoff in the room.
     pub has_contents: bool,
-}
-
-/// A message that no surface has handed over to this recipient yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenDelivery {
-    pub event_seq: i64,
-    pub recipient: AgentId,
-    pub expires_at: Option<DeadlineTime>,
-    pub delivery_hint: DeliveryHint,
-    /// The connection that has taken it and not yet confirmed it. Not stored.
-    pub held_by: Option<ConnectionId>,
 }
 
 /// Facts about a room that its row does not hold.
@@ -227,28 +278,34 @@ pub struct Overview {
 
 impl Command {
     pub fn needs(&self, caller: Option<&Caller>) -> Needs {
-        let recipient = || caller.map(|caller| caller.agent_id().clone());
+        let me = || caller.map(|caller| caller.agent_id().clone());
+        let of_caller = |needs: &dyn Fn(AgentId) -> Needs| me().map_or(Needs::Nothing, needs);
         match self {
-            Command::TakeMessages { from, max_replay, .. } => match recipient() {
-                Some(recipient) => {
-                    let skipped = max_replay.map_or(0, |max| max.saturating_add(MAX_LISTED));
-                    let limit = skipped.saturating_add(MAX_TAKE + MAX_COUNTED);
-                    Needs::Inbox { recipient, from: from.clone(), limit }
-                }
-                None => Needs::Nothing,
-            },
-            Command::ConfirmMessages { event_seqs, .. } | Command::ReturnMessages { event_seqs } => match recipient() {
-                Some(recipient) => Needs::Deliveries { recipient, event_seqs: event_seqs.clone() },
-                None => Needs::Nothing,
-            },
-            Command::ExpireMessage { event_seq } => Needs::Message { event_seq: *event_seq },
+            Command::TakeMessages { from, about, mid_turn, max_replay, .. } => of_caller(&|recipient| {
+                let skipped = max_replay.map_or(0, |max| max.saturating_add(MAX_LISTED));
+                let limit = skipped.saturating_add(MAX_TAKE + MAX_COUNTED);
+                Needs::Inbox { recipient, from: from.clone(), about: *about, mid_turn: *mid_turn, limit }
+            }),
+            Command::ConfirmMessages { event_seqs, .. } | Command::ReturnMessages { event_seqs } => {
+                of_caller(&|recipient| Needs::Deliveries { recipient, event_seqs: event_seqs.clone() })
+            }
+            Command::SendMessage { options: SendOptions { reply_to: Some(event_seq), .. }, .. } => {
+                of_caller(&|recipient| Needs::RepliedTo { event_seq: *event_seq, recipient })
+            }
+            Command::AddReminder(_) => of_caller(&Needs::ReminderCount),
+            Command::CancelReminder { reminder_id } | Command::ReminderDue { reminder_id } => {
+                Needs::Reminder(reminder_id.clone())
+            }
+            Command::WithdrawMessage { event_seq } | Command::DeliveryDue { event_seq } => {
+                Needs::Message { event_seq: *event_seq }
+            }
             Command::ResolveNote { note_id } => Needs::Note(note_id.clone()),
             Command::SetPolicy { .. } => Needs::PolicyOverrides,
             Command::Join { .. } => Needs::Overview,
             Command::Purge => Needs::Contents,
-            Command::Leave
-            | Command::Delete
-            | Command::Kick { .. }
+            // A member may leave by these, and those who asked it something are told.
+            Command::Leave | Command::Kick { .. } | Command::Tick | Command::ProcessExited => Needs::Questions,
+            Command::Delete
             | Command::Wait { .. }
             | Command::EndWait
             | Command::Heartbeat { .. }
@@ -256,9 +313,8 @@ impl Command {
             | Command::Pass { .. }
             | Command::TakeOver { .. }
             | Command::SendMessage { .. }
-            | Command::AddNote { .. }
-            | Command::Tick
-            | Command::ProcessExited => Needs::Nothing,
+            | Command::SetQuiet { .. }
+            | Command::AddNote { .. } => Needs::Nothing,
         }
     }
 }

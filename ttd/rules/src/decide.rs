@@ -4,19 +4,22 @@ use std::sync::Arc;
 
 use tt_proto::event::EventType;
 use tt_proto::hello::Anchor;
+use tt_proto::message::{Notice, excerpt};
 use tt_proto::note::Note;
 use tt_proto::policy::PolicyOverrides;
 use tt_proto::turn::TakeoverReason;
-use tt_proto::{AgentId, Error, ErrorCode};
+use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
 use crate::command::{Caller, Command, Request, Rows, TakeAccess};
-use crate::delivery::{self, DeliveryChange, NewDelivery};
+use crate::delivery::{self, Changes, DeliveryChange, DeliveryRow, NewDelivery};
 use crate::effect::{Due, Effect, TimerKey};
 use crate::notes::{self, NoteChange};
+use crate::reminders::{self, ReminderChange, ReminderRow};
 use crate::room::{EventDraft, Grant, Member, Moment, Room, Waiting};
+use crate::sending::{self, Draft};
 use crate::time::{LeaseTime, Now};
 use crate::turn::{Turn, WaitEnd};
-use crate::{membership, takeover, turn};
+use crate::{membership, names, notices, takeover, turn};
 
 /// What a command comes to. Nothing of it has happened yet.
 #[derive(Debug, Clone)]
@@ -26,6 +29,7 @@ pub struct Decision {
     pub opened: Vec<NewDelivery>,
     pub changed: Vec<DeliveryChange>,
     pub note: Option<NoteChange>,
+    pub reminder: Option<ReminderChange>,
     /// The overrides of the room's policy from now on, if they change.
     pub policy_overrides: Option<PolicyOverrides>,
     pub effects: Vec<Effect>,
@@ -54,6 +58,14 @@ pub enum Reply {
     Sent {
         recipients: Vec<AgentId>,
     },
+    Withdrawn {
+        withdrawn: usize,
+        too_late: usize,
+    },
+    Quiet {
+        until: Option<WallTime>,
+    },
+    Reminder(ReminderRow),
     Taken {
         skipped: Vec<i64>,
         event_seqs: Vec<i64>,
@@ -73,11 +85,18 @@ struct Applied {
     opened: Vec<NewDelivery>,
     changed: Vec<DeliveryChange>,
     note: Option<NoteChange>,
+    reminder: Option<ReminderChange>,
     policy_overrides: Option<PolicyOverrides>,
     effects: Vec<Effect>,
 }
 
 impl Applied {
+    /// Adds changes of deliveries, and their notices.
+    fn add(&mut self, changes: Changes) {
+        self.changed.extend(changes.changed);
+        self.opened.extend(changes.opened);
+    }
+
     fn reply(reply: Reply) -> Self {
         Self { reply: Some(reply), ..Self::default() }
     }
@@ -101,12 +120,20 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
         Some(caller) => apply(&mut room, rows, caller, &request.command, now, &moment)?,
         None => apply_by_itself(&mut room, rows, &request.command, now, &moment)?,
     };
+    let mut applied = applied;
+    let gone = departed(&room);
+    if !gone.is_empty() {
+        let changes = delivery::end_questions(&mut room, &rows.deliveries, &gone, now);
+        applied.add(changes);
+    }
     let grant = applied.grant.or_else(|| turn::settle(&mut room, &moment));
     let mut effects = applied.effects;
+    effects.extend(applied.changed.iter().map(|change| delivery_timer(&room, &change.after, now)));
+    effects.extend(applied.reminder.iter().map(|change| reminder_timer(&room, change)));
     // A caller that became a member by its wait is not among those that waited before.
     let waits = request.caller.as_ref().filter(|_| matches!(request.command, Command::Wait { .. }));
     effects.extend(wait_ends(before, &room, waits.map(Caller::agent_id), grant.as_ref(), now.lease));
-    effects.extend(offers(&room.events, &applied.opened));
+    effects.extend(offers(&room.events, &applied.opened, &applied.changed));
     effects.extend(new_anchors(before, &room).map(|anchor| Effect::Watch { anchor }));
     let due = if room.deleted { None } else { room.next_deadline(now.lease).map(Due::Lease) };
     effects.push(Effect::Timer { key: TimerKey::Room(room.room_id.clone()), due });
@@ -114,6 +141,7 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
         opened: applied.opened,
         changed: applied.changed,
         note: applied.note,
+        reminder: applied.reminder,
         policy_overrides: applied.policy_overrides,
         effects,
         reply: applied.reply.unwrap_or(Reply::Done),
@@ -159,7 +187,11 @@ fn apply(
             Applied::default()
         }
         Command::Kick { target, force, reason } => {
-            Applied::reply(removed(membership::kick(room, me, target, *force, reason.as_deref(), now)?))
+            let kicked = removed(membership::kick(room, me, target, *force, reason.as_deref(), now)?);
+            let why = reason.as_deref().map_or_else(String::new, |reason| format!(" and says: {}", quoted(reason)));
+            let text = format!("{} removed you from the room{why}", name_of(room, me));
+            let opened = vec![notices::tell(room, target, Notice::Kicked, text)];
+            Applied { opened, ..Applied::reply(kicked) }
         }
         Command::Wait { waiting } => Applied::grant(turn::wait(room, me, *waiting, moment)?),
         Command::EndWait => {
@@ -181,46 +213,80 @@ fn apply(
         Command::TakeOver { expected_turn_id, reason, operator_override } => {
             let taken = takeover::take(room, me, *expected_turn_id, reason, *operator_override, moment)?;
             let turn = turn::current_turn(room, tt_proto::turn::ClaimReason::AlreadyOwner);
-            Applied::reply(Reply::TakenOver { turn, revoked: taken.revoked, reason: taken.reason })
-        }
-        Command::SendMessage { to, body, delivery_hint, from_person, expires_at } => {
-            let recipients = delivery::send(room, me, to, body, *delivery_hint, *from_person)?;
-            let event = room.events.len() - 1;
-            let open = |recipient: &AgentId| NewDelivery {
-                event,
-                recipient: recipient.clone(),
-                expires_at: *expires_at,
-                delivery_hint: *delivery_hint,
+            let mut applied = Applied::default();
+            let is_told = |revoked: &&AgentId| {
+                // A member may take over what was kept for itself.
+                *revoked != me && room.member(revoked).is_some_and(|m| m.status.is_member())
             };
-            Applied { opened: recipients.iter().map(open).collect(), ..Applied::reply(Reply::Sent { recipients }) }
+            let told = taken.revoked.as_ref().filter(is_told);
+            if let Some(revoked) = told {
+                let text = format!(
+                    "{} took the stick from you ({}) and says: {}",
+                    name_of(room, me),
+                    taken.reason.as_str().replace('_', " "),
+                    quoted(reason)
+                );
+                applied.opened.push(notices::tell(room, revoked, Notice::TakenOver, text));
+            }
+            applied.reply = Some(Reply::TakenOver { turn, revoked: taken.revoked, reason: taken.reason });
+            applied
         }
-        Command::TakeMessages { max_replay, limit, access, .. } => {
+        Command::SendMessage { to, body, delivery_hint, from_person, options } => {
+            let draft = Draft { from: me, to, body, hint: *delivery_hint, from_person: *from_person, options };
+            let sent = sending::send(room, &draft, rows, now)?;
+            let recipients = sent.opened.iter().map(|opened| opened.recipient.clone()).collect();
+            let changed = sent.answers.into_iter().collect();
+            Applied { opened: sent.opened, changed, ..Applied::reply(Reply::Sent { recipients }) }
+        }
+        Command::WithdrawMessage { event_seq } => {
+            room.active_member(me)?;
+            let (changed, too_late) = delivery::withdraw(me, rows.message.as_ref(), *event_seq, &rows.deliveries, now)?;
+            let reply = Reply::Withdrawn { withdrawn: changed.len(), too_late };
+            Applied { changed, ..Applied::reply(reply) }
+        }
+        Command::TakeMessages { max_replay, limit, access, mid_turn, .. } => {
             if *access == TakeAccess::Arriving {
                 room.active_member(me)?;
             }
-            let expired = delivery::expire(&rows.deliveries, now.deadline, now.wall);
-            let mut open = rows.deliveries.clone();
-            open.retain(|delivery| !expired.iter().any(|change| change.event_seq == delivery.event_seq));
             let holds = (!caller.identity.is_person()).then_some(caller.connection);
-            let taken = delivery::take(&open, holds, me, *max_replay, *limit);
+            let taken = delivery::take(&rows.deliveries, holds, me, *max_replay, *limit, *mid_turn, now.deadline);
             // What came before the end of a membership is still handed over.
             if taken.is_empty() {
                 check_access(room, me, *access)?;
             }
             let reply = Reply::Taken { skipped: taken.skipped, event_seqs: taken.event_seqs, more: taken.more };
-            Applied { changed: expired, effects: taken.effect.into_iter().collect(), ..Applied::reply(reply) }
+            Applied { effects: taken.effect.into_iter().collect(), ..Applied::reply(reply) }
         }
         Command::ConfirmMessages { surface, event_seqs } => {
             delivery::check_listed(&rows.deliveries, caller.connection, event_seqs)?;
-            let (changed, effect) =
-                delivery::confirm(&rows.deliveries, caller.connection, me, *surface, event_seqs, now.wall);
-            let reply = Reply::Count(changed.len());
-            Applied { changed, effects: vec![effect], ..Applied::reply(reply) }
+            let (changes, effect) =
+                delivery::confirm(room, &rows.deliveries, caller.connection, me, *surface, event_seqs, now);
+            let reply = Reply::Count(changes.changed.len());
+            let mut applied = Applied { effects: vec![effect], ..Applied::reply(reply) };
+            applied.add(changes);
+            applied
         }
         Command::ReturnMessages { event_seqs } => {
             delivery::check_listed(&rows.deliveries, caller.connection, event_seqs)?;
             let (returned, effect) = delivery::give_back(&rows.deliveries, caller.connection, me, event_seqs);
             Applied { effects: vec![effect], ..Applied::reply(Reply::Count(returned)) }
+        }
+        Command::SetQuiet { lasts } => {
+            room.active_member(me)?;
+            sending::check_ahead("for_ms", *lasts)?;
+            if let Some(member) = room.member_mut(me) {
+                member.quiet_until = lasts.map(|lasts| now.deadline + lasts);
+            }
+            Applied::reply(Reply::Quiet { until: lasts.map(|lasts| now.wall + lasts) })
+        }
+        Command::AddReminder(new) => {
+            let reminder = reminders::add(room, me, new, rows.reminder_count, now)?;
+            let change = Some(ReminderChange::Set(reminder.clone()));
+            Applied { reminder: change, ..Applied::reply(Reply::Reminder(reminder)) }
+        }
+        Command::CancelReminder { reminder_id } => {
+            let change = reminders::cancel(room, me, reminder_id, rows.reminder.as_ref())?;
+            Applied { reminder: Some(change), ..Applied::default() }
         }
         Command::AddNote { note_id, body, turn_id } => {
             let note = notes::add(room, me, note_id, body, *turn_id, now.wall)?;
@@ -237,7 +303,11 @@ fn apply(
             let merged = overrides.merged_over(&rows.policy_overrides);
             Applied { policy_overrides: Some(merged), ..Applied::default() }
         }
-        Command::Tick | Command::ProcessExited | Command::Purge | Command::ExpireMessage { .. } => {
+        Command::Tick
+        | Command::ProcessExited
+        | Command::Purge
+        | Command::DeliveryDue { .. }
+        | Command::ReminderDue { .. } => {
             return apply_by_itself(room, rows, command, now, moment);
         }
     })
@@ -255,12 +325,27 @@ fn apply_by_itself(
         Command::Tick => turn::tick(room, moment),
         Command::ProcessExited => membership::processes_exited(room),
         Command::Purge => membership::purge(room, rows.has_contents, moment),
-        Command::ExpireMessage { event_seq } => {
-            let changed = delivery::expire(&rows.deliveries, now.deadline, now.wall);
-            let again = delivery::expire_again(&rows.deliveries, now.deadline).map(Due::Deadline);
-            let key = TimerKey::Delivery(room.room_id.clone(), *event_seq);
-            let effects = vec![Effect::Timer { key, due: again }];
-            return Ok(Applied { changed, effects, ..Applied::default() });
+        Command::DeliveryDue { .. } => {
+            let mut applied = Applied::default();
+            applied.add(delivery::due(room, &rows.deliveries, now));
+            // One that a connection holds is looked at again; every other one that is due was changed.
+            let is_changed =
+                |row: &&DeliveryRow| applied.changed.iter().any(|change| change.after.recipient == row.recipient);
+            let unchanged = rows.deliveries.iter().filter(|row| !is_changed(row));
+            let again: Vec<Effect> = unchanged
+                .map(|row| Effect::Timer {
+                    key: TimerKey::Delivery(room.room_id.clone(), row.event_seq, row.recipient.clone()),
+                    due: delivery::due_again(row, now.deadline).map(Due::Deadline),
+                })
+                .collect();
+            applied.effects.extend(again);
+            return Ok(applied);
+        }
+        Command::ReminderDue { .. } => {
+            let Some(reminder) = &rows.reminder else { return Ok(Applied::default()) };
+            let (change, opened) = reminders::due(room, reminder, now);
+            let opened = opened.into_iter().collect();
+            return Ok(Applied { reminder: Some(change), opened, ..Applied::default() });
         }
         _ => return Err(Error::new(ErrorCode::AgentIdRequired, "this command needs a caller")),
     }
@@ -277,6 +362,37 @@ fn check_access(room: &Room, me: &AgentId, access: TakeAccess) -> Result<(), Err
     }
 }
 
+/// The members whose membership, or whose process, ended with this command.
+fn departed(room: &Room) -> Vec<AgentId> {
+    let left = room.events.iter().filter(|event| matches!(event.event_type, EventType::MemberLeft | EventType::Kick));
+    let agents = left.filter_map(|event| match event.event_type {
+        EventType::Kick => event.to.clone(),
+        _ => event.from.clone(),
+    });
+    agents.filter(|agent| room.member(agent).is_some_and(|member| !member.status.is_addressed())).collect()
+}
+
+/// Sets the timer of a delivery to what is due of it next.
+fn delivery_timer(room: &Room, row: &DeliveryRow, now: Now) -> Effect {
+    let key = TimerKey::Delivery(room.room_id.clone(), row.event_seq, row.recipient.clone());
+    Effect::Timer { key, due: delivery::due_again(row, now.deadline).map(Due::Deadline) }
+}
+
+fn reminder_timer(room: &Room, change: &ReminderChange) -> Effect {
+    let (reminder_id, due) = change.timer();
+    Effect::Timer { key: TimerKey::Reminder(room.room_id.clone(), reminder_id.clone()), due: due.map(Due::Deadline) }
+}
+
+/// What a member wrote, on one line in quotes: a notice is nobody's words, and these are somebody's.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", excerpt(text).replace('"', "'"))
+}
+
+/// What a notice calls a member.
+fn name_of(room: &Room, agent: &AgentId) -> String {
+    names::unique_name(room, agent).unwrap_or(agent.as_str()).to_owned()
+}
+
 fn removed(removed: membership::Removed) -> Reply {
     Reply::Removed { was_owner: removed.was_owner, was_reserved_for: removed.was_reserved_for }
 }
@@ -291,7 +407,7 @@ fn wait_ends<'a>(
 ) -> impl Iterator<Item = Effect> + 'a {
     let reason = takeover::reason(after, now);
     let end = move |agent: &AgentId, member: Option<&Member>| match grant {
-        _ if after.deleted => Some(WaitEnd::Removed { turn_id: after.turn_id }),
+        _ if after.deleted => Some(WaitEnd::Removed { turn_id: after.turn_id, kick: None }),
         Some(grant) if grant.agent_id == *agent => Some(WaitEnd::YourTurn(turn::current_turn(after, grant.reason))),
         _ => turn::wait_end_of(after, agent, member, reason),
     };
@@ -305,11 +421,19 @@ fn wait_ends<'a>(
     })
 }
 
-/// The members whose listeners have something to look at: a new message, or the end of their membership.
-fn offers<'a>(events: &'a [EventDraft], opened: &'a [NewDelivery]) -> impl Iterator<Item = Effect> + 'a {
+/// The members whose listeners have something to look at: a new message, the end of their membership, or the end of a
+/// question of theirs.
+fn offers<'a>(
+    events: &'a [EventDraft],
+    opened: &'a [NewDelivery],
+    changed: &'a [DeliveryChange],
+) -> impl Iterator<Item = Effect> + 'a {
     let left = events.iter().filter(|event| event.event_type == EventType::MemberLeft);
     let left = left.filter_map(|event| event.from.clone());
-    opened.iter().map(|delivery| delivery.recipient.clone()).chain(left).map(|agent_id| Effect::Offer { agent_id })
+    let ended = changed.iter().map(|change| &change.after).filter(|row| row.expects_reply && !row.awaits_answer());
+    let ended = ended.filter_map(|row| row.from.clone());
+    let opened = opened.iter().map(|delivery| delivery.recipient.clone());
+    opened.chain(left).chain(ended).map(|agent_id| Effect::Offer { agent_id })
 }
 
 /// The processes of members that were not watched before.
@@ -323,19 +447,15 @@ fn new_anchors<'a>(before: &'a Room, after: &'a Room) -> impl Iterator<Item = An
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::OpenDelivery;
-    use crate::testing::{caller, id, now, room};
+
+    use crate::room::Removal;
+    use crate::testing::{at, caller, id, now, room};
 
     fn take(room: &Room, open: &[i64], access: TakeAccess) -> Result<Vec<i64>, ErrorCode> {
-        let delivery = |seq: &i64| OpenDelivery {
-            event_seq: *seq,
-            recipient: id("a"),
-            expires_at: None,
-            delivery_hint: Default::default(),
-            held_by: None,
-        };
+        let delivery = |seq: &i64| DeliveryRow { event_seq: *seq, recipient: id("a"), ..DeliveryRow::default() };
         let rows = Rows { deliveries: open.iter().map(delivery).collect(), ..Rows::default() };
-        let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
+        let command =
+            Command::TakeMessages { from: None, about: None, mid_turn: false, max_replay: None, limit: 10, access };
         let decision = decide(room, &rows, &Request::new(Some(caller("a", 1)), command), now(0)).map_err(|e| e.code)?;
         match decision.reply {
             Reply::Taken { event_seqs, .. } => Ok(event_seqs),
@@ -358,7 +478,8 @@ mod tests {
         let mut room = room(&["a", "b"]);
         room.member_mut(&id("a")).unwrap().status = tt_proto::room::MemberStatus::Gone;
         let joined = |access| {
-            let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access };
+            let command =
+                Command::TakeMessages { from: None, about: None, mid_turn: false, max_replay: None, limit: 10, access };
             let request = Request::new(Some(caller("a", 1)), command);
             decide(&room, &Rows::default(), &request, now(0)).unwrap().room.events.len()
         };
@@ -420,6 +541,8 @@ mod tests {
     fn nobody_enters_by_a_command_after_a_kick() {
         let mut room = room(&["a", "b"]);
         membership::kick(&mut room, &id("a"), &id("b"), true, Some("looped"), now(0)).unwrap();
+        let kick = Some(Removal { by: id("a"), reason: Some("looped".into()) });
+        assert_eq!(turn::wait_end(&room, &id("b"), at(1)), Some(WaitEnd::Removed { turn_id: 0, kick }));
         let caller = Caller { joins: true, ..caller("b", 1) };
         let note = Command::AddNote { note_id: "n".into(), body: "x".into(), turn_id: None };
         let refusal = decide(&room, &Rows::default(), &Request::new(Some(caller.clone()), note), now(1)).unwrap_err();
@@ -434,18 +557,38 @@ mod tests {
     fn the_connections_of_a_person_are_all_shown_its_messages() {
         let mut person = caller("a", 1);
         person.identity.found_by = tt_proto::hello::FoundBy::User;
-        let open = OpenDelivery {
+        let open = DeliveryRow {
             event_seq: 7,
             recipient: id("a"),
-            expires_at: None,
-            delivery_hint: Default::default(),
             held_by: Some(crate::command::ConnectionId(2)),
+            ..DeliveryRow::default()
         };
         let rows = Rows { deliveries: vec![open], ..Rows::default() };
-        let command = Command::TakeMessages { from: None, max_replay: None, limit: 10, access: TakeAccess::Arriving };
+        let command = Command::TakeMessages {
+            from: None,
+            about: None,
+            mid_turn: false,
+            max_replay: None,
+            limit: 10,
+            access: TakeAccess::Arriving,
+        };
         let decision = decide(&room(&["a", "b"]), &rows, &Request::new(Some(person), command), now(0)).unwrap();
         assert_eq!(decision.reply, Reply::Taken { skipped: Vec::new(), event_seqs: vec![7], more: 0 });
         assert!(!decision.effects.iter().any(|effect| matches!(effect, Effect::Hold { .. })));
+    }
+
+    #[test]
+    fn a_question_that_ends_wakes_the_one_who_waits_for_its_answer() {
+        let row = DeliveryRow { event_seq: 7, recipient: id("b"), from: Some(id("a")), ..DeliveryRow::default() };
+        let message = Some(crate::delivery::MessageRow { from: Some(id("a")) });
+        let offered = |expects_reply| {
+            let deliveries = vec![DeliveryRow { expects_reply, ..row.clone() }];
+            let rows = Rows { deliveries, message: message.clone(), ..Rows::default() };
+            let withdraw = Request::new(Some(caller("a", 1)), Command::WithdrawMessage { event_seq: 7 });
+            let decision = decide(&room(&["a", "b"]), &rows, &withdraw, now(0)).unwrap();
+            decision.effects.contains(&Effect::Offer { agent_id: id("a") })
+        };
+        assert_eq!((offered(true), offered(false)), (true, false));
     }
 
     #[test]

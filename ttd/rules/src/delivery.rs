@@ -1,22 +1,23 @@
-//! What happens to a message: sent, taken by a surface, confirmed, returned, expired.
+//! What happens to a delivery: taken by a surface, confirmed, returned, due. Sending is in `sending.rs`.
 //!
 //! A message is one event and, for each recipient, one delivery. A surface takes open deliveries for its connection, shows
 //! them, and confirms them. Taking is not stored: a connection or a daemon that ends gives back what it took.
+//!
+//! The states are `pending → delivered → answered`, `pending → expired` and `pending → withdrawn`. Every change is one
+//! [`DeliveryChange`], guarded by the state it starts from.
 
 use std::time::Duration;
 
 use tt_proto::delivery::{DeliveryState, Surface};
-use tt_proto::event::EventType;
-use tt_proto::handoff::RawJson;
-use tt_proto::message::{DeliveryHint, MAX_MESSAGE_BYTES, MessageSent};
+use tt_proto::message::{DeliveryHint, Notice};
 use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
-use crate::command::{ConnectionId, OpenDelivery, Recipients};
+use crate::command::ConnectionId;
 use crate::effect::Effect;
-use crate::names;
-use crate::room::{EventDraft, Room};
-use crate::time::DeadlineTime;
+use crate::notices;
+use crate::room::Room;
+use crate::time::{DeadlineTime, Now};
 
 /// The most messages that are taken at once.
 pub const MAX_TAKE: usize = 200;
@@ -25,23 +26,98 @@ pub const MAX_TAKE: usize = 200;
 const HELD_RETRY: Duration = Duration::from_secs(1);
 
 /// A delivery that a command opens, for the event it adds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewDelivery {
     /// The index of the event among those the command adds.
     pub event: usize,
     pub recipient: AgentId,
-    pub expires_at: Option<DeadlineTime>,
     pub delivery_hint: DeliveryHint,
+    pub expires_at: Option<DeadlineTime>,
+    pub expects_reply: bool,
+    pub reply_to: Option<i64>,
+    pub notify_on_delivery: bool,
+    pub notify_after: Option<Duration>,
 }
 
-/// A new state of a delivery that was open.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeliveryChange {
+/// A delivery as it is stored, as far as a rule needs it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeliveryRow {
     pub event_seq: i64,
     pub recipient: AgentId,
+    /// Nobody for a notice.
+    pub from: Option<AgentId>,
     pub state: DeliveryState,
+    pub delivery_hint: DeliveryHint,
+    pub expires_at: Option<DeadlineTime>,
+    pub expects_reply: bool,
+    /// The message it replies to; of a notice, the message it is about.
+    pub reply_to: Option<i64>,
+    pub notify_on_delivery: bool,
+    pub notify_after: Option<Duration>,
+    /// When the sender is told that there is no answer yet.
+    pub notify_at: Option<DeadlineTime>,
+    /// It is a question of which its sender was told that no answer is to be expected any more.
+    pub is_over: bool,
+    /// The first characters of the message, where a notice may have to name it.
+    pub excerpt: String,
+    /// The connection that has taken it and not yet confirmed it. Not stored.
+    pub held_by: Option<ConnectionId>,
+}
+
+/// A message as it is stored, as far as a rule needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRow {
+    /// Nobody for a notice.
+    pub from: Option<AgentId>,
+}
+
+impl DeliveryRow {
+    /// The next moment at which something happens to it by itself.
+    pub fn due_at(&self) -> Option<DeadlineTime> {
+        match self.state {
+            DeliveryState::Pending => self.expires_at,
+            DeliveryState::Delivered => {
+                let question = self.expires_at.filter(|_| self.expects_reply && !self.is_over);
+                question.into_iter().chain(self.notify_at).min()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an answer to this question is still to be expected.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        let is_open = matches!(self.state, DeliveryState::Pending | DeliveryState::Delivered);
+        self.expects_reply && is_open && !self.is_over
+    }
+}
+
+/// A change of a delivery, guarded by the state it starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeliveryChange {
+    /// The state it must be in for the change to happen.
+    pub before: DeliveryState,
+    pub after: DeliveryRow,
+    /// The surface that handed it over with this change.
     pub surface: Option<Surface>,
+    /// The event that answers it, by its index among those the command adds.
+    pub answered_by: Option<usize>,
+    /// The answer came after the question was over.
+    pub is_late: bool,
     pub at: WallTime,
+}
+
+impl DeliveryChange {
+    pub(crate) fn new(before: &DeliveryRow, state: DeliveryState, at: WallTime) -> Self {
+        let after = DeliveryRow { state, notify_at: None, ..before.clone() };
+        Self { before: before.state, after, surface: None, answered_by: None, is_late: false, at }
+    }
+}
+
+/// Changes of deliveries, and the notices that go with them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Changes {
+    pub(crate) changed: Vec<DeliveryChange>,
+    pub(crate) opened: Vec<NewDelivery>,
 }
 
 /// Messages that a surface took.
@@ -59,75 +135,31 @@ impl Taken {
     }
 }
 
-/// Adds the event of a message and returns its recipients.
-pub(crate) fn send(
-    room: &mut Room,
-    from: &AgentId,
-    to: &Recipients,
-    body: &str,
-    hint: DeliveryHint,
-    from_person: bool,
-) -> Result<Vec<AgentId>, Error> {
-    room.open()?;
-    room.active_member(from)?;
-    let to = match to {
-        Recipients::Room => None,
-        Recipients::Agent(agent) => Some(agent.clone()),
-        Recipients::Named(name) => Some(names::resolve(room, name)?.agent_id.clone()),
-    };
-    check_body(body)?;
-    let recipients = match &to {
-        Some(to) if room.member(to).is_none() => {
-            return Err(Error::new(ErrorCode::UnknownRecipient, format!("{to} has never been a member of this room"))
-                .detail("agent_id", to.as_str()));
-        }
-        Some(to) => vec![to.clone()],
-        None => {
-            let others = room.members().filter(|m| m.status.is_addressed() && m.agent_id != *from);
-            others.map(|m| m.agent_id.clone()).collect()
-        }
-    };
-    let payload = MessageSent { body: body.to_owned(), delivery_hint: hint, from_person };
-    let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, from);
-    event.to = to;
-    event.payload = Some(RawJson::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
-    room.events.push(event);
-    Ok(recipients)
-}
-
-fn check_body(body: &str) -> Result<(), Error> {
-    if body.trim().is_empty() {
-        return Err(Error::new(ErrorCode::InvalidBody, "the message is blank"));
-    }
-    if body.len() > MAX_MESSAGE_BYTES {
-        return Err(Error::new(
-            ErrorCode::MessageTooLarge,
-            format!("the message has {} bytes; at most {MAX_MESSAGE_BYTES} are allowed", body.len()),
-        )
-        .detail("bytes", body.len())
-        .detail("max_bytes", MAX_MESSAGE_BYTES));
-    }
-    Ok(())
-}
-
 /// Takes the open deliveries that no connection holds: the most urgent first, and of those the oldest. With more than
 /// `max_replay` of them the older ones are skipped (and held too, so that they can be confirmed as skipped), but never one
-/// that interrupts; past `limit` the others stay. With more to skip than one confirmation can list, nothing is shown yet: the
-/// next take goes on. Without a connection that holds them, it is all that are open.
+/// that interrupts, a question, or what became of one; past `limit` the others stay. With more to skip than one confirmation can list, nothing is shown yet: the
+/// next take goes on. Without a connection that holds them, it is all that are open. One whose deadline has passed is left to
+/// its timer, which expires it for all of its recipients at once and knows what to tell the sender.
 pub(crate) fn take(
-    open: &[OpenDelivery],
+    open: &[DeliveryRow],
     holds: Option<ConnectionId>,
     recipient: &AgentId,
     max_replay: Option<usize>,
     limit: usize,
+    mid_turn: bool,
+    now: DeadlineTime,
 ) -> Taken {
-    let free: Vec<&OpenDelivery> = open.iter().filter(|d| d.held_by.is_none() || holds.is_none()).collect();
+    let is_for_later = |d: &DeliveryRow| mid_turn && d.delivery_hint == DeliveryHint::Idle;
+    let is_past = |d: &DeliveryRow| d.held_by.is_none() && d.expires_at.is_some_and(|at| at <= now);
+    let is_free = |d: &&DeliveryRow| (d.held_by.is_none() || holds.is_none()) && !is_for_later(d) && !is_past(d);
+    let free: Vec<&DeliveryRow> = open.iter().filter(is_free).collect();
     let mut skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
     let limit = if skip > MAX_LISTED { 0 } else { limit.min(MAX_TAKE) };
     skip = skip.min(MAX_LISTED);
     let (mut old, mut new) = (Vec::new(), Vec::new());
     for delivery in free {
-        if skip > 0 && delivery.delivery_hint != DeliveryHint::Interrupt {
+        let matters = delivery.expects_reply || delivery.reply_to.is_some();
+        if skip > 0 && delivery.delivery_hint != DeliveryHint::Interrupt && !matters {
             skip -= 1;
             old.push(delivery.event_seq);
         } else {
@@ -145,12 +177,12 @@ pub(crate) fn take(
 
 /// Refuses a list of messages of which another connection holds one: nobody confirms or returns for another. `open` are those
 /// of them that are open.
-pub(crate) fn check_listed(open: &[OpenDelivery], connection: ConnectionId, event_seqs: &[i64]) -> Result<(), Error> {
+pub(crate) fn check_listed(open: &[DeliveryRow], connection: ConnectionId, event_seqs: &[i64]) -> Result<(), Error> {
     if event_seqs.len() > MAX_LISTED {
         let message = format!("{} messages are listed; at most {MAX_LISTED} are allowed", event_seqs.len());
         return Err(Error::new(ErrorCode::InvalidInput, message).hint("list them in several calls"));
     }
-    let is_anothers = |delivery: &&OpenDelivery| delivery.held_by.is_some_and(|holder| holder != connection);
+    let is_anothers = |delivery: &&DeliveryRow| delivery.held_by.is_some_and(|holder| holder != connection);
     let held: Vec<i64> = open.iter().filter(is_anothers).map(|delivery| delivery.event_seq).collect();
     if held.is_empty() {
         return Ok(());
@@ -159,32 +191,37 @@ pub(crate) fn check_listed(open: &[OpenDelivery], connection: ConnectionId, even
     Err(Error::new(ErrorCode::MessageHeld, message).detail("event_seqs", held))
 }
 
-/// Marks messages as delivered that were shown, or skipped.
+/// Marks messages as delivered that were shown, or skipped. Their senders get the notices they asked for.
 pub(crate) fn confirm(
-    open: &[OpenDelivery],
+    room: &mut Room,
+    open: &[DeliveryRow],
     connection: ConnectionId,
     recipient: &AgentId,
     surface: Surface,
     event_seqs: &[i64],
-    now: WallTime,
-) -> (Vec<DeliveryChange>, Effect) {
-    let change = |delivery: &OpenDelivery| DeliveryChange {
-        event_seq: delivery.event_seq,
-        recipient: recipient.clone(),
-        state: DeliveryState::Delivered,
-        surface: Some(surface),
-        at: now,
-    };
+    now: Now,
+) -> (Changes, Effect) {
+    let mut changes = Changes::default();
+    for delivery in open {
+        let mut change = DeliveryChange::new(delivery, DeliveryState::Delivered, now.wall);
+        change.surface = Some(surface);
+        // Who was told that no answer is to be expected is not told so again.
+        change.after.notify_at = delivery.notify_after.filter(|_| !delivery.is_over).map(|after| now.deadline + after);
+        changes.changed.push(change);
+        if delivery.notify_on_delivery {
+            changes.opened.extend(notices::about(room, Notice::Delivered, &[delivery], Duration::ZERO));
+        }
+    }
     // What was confirmed before need not be held any longer either.
     let event_seqs = event_seqs.to_vec();
     let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false };
-    (open.iter().map(change).collect(), effect)
+    (changes, effect)
 }
 
 /// Gives back messages that this connection took. Returns how many of them are open. One that was confirmed elsewhere in
 /// the meantime is not held any longer either.
 pub(crate) fn give_back(
-    open: &[OpenDelivery],
+    open: &[DeliveryRow],
     connection: ConnectionId,
     recipient: &AgentId,
     event_seqs: &[i64],
@@ -195,26 +232,117 @@ pub(crate) fn give_back(
     (returned, effect)
 }
 
-/// Expires the open deliveries of a message whose deadline has passed. One that a connection holds may be on a screen
-/// already and is not expired.
-pub(crate) fn expire(open: &[OpenDelivery], deadline: DeadlineTime, now: WallTime) -> Vec<DeliveryChange> {
-    let due = |d: &&OpenDelivery| d.held_by.is_none() && d.expires_at.is_some_and(|at| at <= deadline);
-    open.iter()
-        .filter(due)
-        .map(|delivery| DeliveryChange {
-            event_seq: delivery.event_seq,
-            recipient: delivery.recipient.clone(),
-            state: DeliveryState::Expired,
-            surface: None,
-            at: now,
-        })
-        .collect()
+/// Expires those of these open deliveries whose deadline has passed. One that a connection holds may be on a screen already and is
+/// not expired. The sender of a question that nobody answered, and one that asked to be told, gets one notice for all of them.
+fn expire(room: &mut Room, rows: &[DeliveryRow], now: Now) -> Changes {
+    let is_due = |row: &&DeliveryRow| {
+        row.state == DeliveryState::Pending
+            && row.held_by.is_none()
+            && row.expires_at.is_some_and(|at| at <= now.deadline)
+    };
+    let due: Vec<&DeliveryRow> = rows.iter().filter(is_due).collect();
+    let mut changes = Changes::default();
+    for row in &due {
+        let mut change = DeliveryChange::new(row, DeliveryState::Expired, now.wall);
+        change.after.is_over = row.expects_reply;
+        changes.changed.push(change);
+    }
+    let is_open = |row: &DeliveryRow| row.awaits_answer() && !is_answered(rows);
+    let told: Vec<&DeliveryRow> = due.into_iter().filter(|row| is_open(row) || row.notify_on_delivery).collect();
+    let late = told.iter().filter_map(|row| row.expires_at).map(|at| now.deadline.since(at)).max();
+    changes.opened.extend(notices::about(room, Notice::Expired, &told, late.unwrap_or_default()));
+    changes
 }
 
-/// When to look again at a message that did not expire: its deadline is still to come, or a connection holds it.
-pub(crate) fn expire_again(open: &[OpenDelivery], now: DeadlineTime) -> Option<DeadlineTime> {
-    let again = |at: DeadlineTime, held: bool| if at > now { Some(at) } else { held.then(|| now + HELD_RETRY) };
-    open.iter().filter_map(|d| again(d.expires_at?, d.held_by.is_some())).min()
+/// Whether somebody has answered a message: one answer is enough.
+fn is_answered(rows: &[DeliveryRow]) -> bool {
+    rows.iter().any(|row| row.state == DeliveryState::Answered)
+}
+
+/// Does what is due of one message: deliveries expire, questions are over, senders are told that no answer came.
+pub(crate) fn due(room: &mut Room, rows: &[DeliveryRow], now: Now) -> Changes {
+    let mut changes = expire(room, rows, now);
+    let due = |at: Option<DeadlineTime>| at.is_some_and(|at| at <= now.deadline);
+    let mut unanswered = Vec::new();
+    let mut late = Duration::ZERO;
+    // A question that a connection holds may never be shown: its asker waits no longer for that.
+    let is_held = |row: &DeliveryRow| row.state == DeliveryState::Pending && row.held_by.is_some();
+    for row in rows.iter().filter(|row| row.state == DeliveryState::Delivered || is_held(row)) {
+        let (is_over, notify) = (row.awaits_answer() && due(row.expires_at), due(row.notify_at));
+        if !is_over && !notify {
+            continue;
+        }
+        let mut change = DeliveryChange::new(row, row.state, now.wall);
+        change.after.is_over |= is_over;
+        change.after.notify_at = row.notify_at.filter(|_| !notify && !is_over);
+        changes.changed.push(change);
+        let since = [row.expires_at.filter(|_| is_over), row.notify_at.filter(|_| notify)];
+        late = since.into_iter().flatten().map(|at| now.deadline.since(at)).chain([late]).max().unwrap_or_default();
+        unanswered.push(row);
+    }
+    if !unanswered.is_empty() && !is_answered(rows) {
+        changes.opened.extend(notices::about(room, Notice::NotAnswered, &unanswered, late));
+    }
+    changes
+}
+
+/// When something happens to a delivery next. One that is due and did not expire because a connection holds it is looked at again.
+pub(crate) fn due_again(row: &DeliveryRow, now: DeadlineTime) -> Option<DeadlineTime> {
+    row.due_at().map(|at| if at <= now { now + HELD_RETRY } else { at })
+}
+
+/// Ends the questions to members that left: those who asked are told, unless somebody has answered or still may. `rows` are all
+/// deliveries of the questions that are not over, in the order of the log.
+pub(crate) fn end_questions(room: &mut Room, rows: &[DeliveryRow], gone: &[AgentId], now: Now) -> Changes {
+    let mut changes = Changes::default();
+    for rows in rows.chunk_by(|a, b| a.event_seq == b.event_seq) {
+        let awaited = rows.iter().filter(|row| row.awaits_answer());
+        let (lost, others): (Vec<_>, Vec<_>) = awaited.partition(|row| gone.contains(&row.recipient));
+        for row in &lost {
+            let mut change = DeliveryChange::new(row, row.state, now.wall);
+            change.after.is_over = true;
+            changes.changed.push(change);
+        }
+        if others.is_empty() && !is_answered(rows) {
+            changes.opened.extend(notices::about(room, Notice::RecipientGone, &lost, Duration::ZERO));
+        }
+    }
+    changes
+}
+
+/// Takes a message back from those to whom it was not handed over. Returns the changes, and for how many it is too late.
+pub(crate) fn withdraw(
+    caller: &AgentId,
+    message: Option<&MessageRow>,
+    event_seq: i64,
+    rows: &[DeliveryRow],
+    now: Now,
+) -> Result<(Vec<DeliveryChange>, usize), Error> {
+    let unknown = || {
+        Error::new(ErrorCode::UnknownMessage, format!("there is no message {event_seq} in this room"))
+            .detail("event_seq", event_seq)
+    };
+    let message = message.ok_or_else(unknown)?;
+    if message.from.as_ref() != Some(caller) {
+        return Err(Error::new(ErrorCode::InvalidInput, format!("message {event_seq} is not yours"))
+            .hint("only its sender can withdraw a message")
+            .detail("event_seq", event_seq));
+    }
+    let is_open = |row: &&DeliveryRow| row.state == DeliveryState::Pending && row.held_by.is_none();
+    let open = rows.iter().filter(is_open);
+    let changed: Vec<_> = open.map(|row| DeliveryChange::new(row, DeliveryState::Withdrawn, now.wall)).collect();
+    let has_it = |row: &&DeliveryRow| matches!(row.state, DeliveryState::Delivered | DeliveryState::Answered);
+    let is_taken = |row: &&DeliveryRow| row.state == DeliveryState::Pending && row.held_by.is_some();
+    let too_late = rows.iter().filter(|row| has_it(row) || is_taken(row)).count();
+    let was_withdrawn = rows.iter().any(|row| row.state == DeliveryState::Withdrawn);
+    if changed.is_empty() && !was_withdrawn {
+        let message = match too_late {
+            0 => format!("message {event_seq} waits for nobody"),
+            _ => format!("message {event_seq} was handed over already"),
+        };
+        return Err(Error::new(ErrorCode::AlreadyDelivered, message).detail("event_seq", event_seq));
+    }
+    Ok((changed, too_late))
 }
 
 #[cfg(test)]
@@ -222,53 +350,17 @@ mod tests {
     use tt_proto::room::MemberStatus;
 
     use super::*;
-    use crate::testing::{id, room};
-
-    fn send_to(room: &mut Room, to: Option<&str>, body: &str) -> Result<Vec<String>, ErrorCode> {
-        let to = to.map_or(Recipients::Room, |to| Recipients::Agent(id(to)));
-        let sent = send(room, &id("a"), &to, body, DeliveryHint::Normal, false);
-        sent.map(|to| to.iter().map(ToString::to_string).collect()).map_err(|e| e.code)
-    }
-
-    #[test]
-    fn a_broadcast_goes_to_the_others_who_are_there_or_away() {
-        let mut room = room(&["a", "b", "c", "d"]);
-        room.member_mut(&id("c")).unwrap().status = MemberStatus::Gone;
-        room.member_mut(&id("d")).unwrap().status = MemberStatus::Away;
-        assert_eq!(send_to(&mut room, None, "hi").unwrap(), ["b", "d"], "a person that is away reads it later");
-        assert_eq!(send_to(&mut room, Some("c"), "hi").unwrap(), ["c"], "an absent member by its id");
-        assert_eq!(send_to(&mut room, Some("a"), "note to self").unwrap(), ["a"]);
-        assert_eq!(send_to(&mut room, Some("x"), "hi"), Err(ErrorCode::UnknownRecipient));
-        assert_eq!(room.events.len(), 3, "one event each");
-    }
-
-    #[test]
-    fn bodies_are_counted_in_bytes_and_never_trimmed() {
-        let mut room = room(&["a", "b"]);
-        for blank in ["", " \n\t "] {
-            assert_eq!(send_to(&mut room, None, blank), Err(ErrorCode::InvalidBody), "{blank:?}");
-        }
-        send_to(&mut room, None, " hi \n").unwrap();
-        let payload = room.events.last().unwrap().payload.clone().unwrap();
-        assert!(payload.as_str().contains(r#"" hi \n""#), "what is not blank is sent as it is: {payload:?}");
-        assert!(send_to(&mut room, None, &"ü".repeat(2048)).is_ok());
-        assert_eq!(send_to(&mut room, None, &format!("{}x", "ü".repeat(2048))), Err(ErrorCode::MessageTooLarge));
-        let body = "NUL \0, escape \x1b[2J, right-to-left \u{202e}";
-        send_to(&mut room, None, body).unwrap();
-        let payload = room.events.last().unwrap().payload.clone().unwrap();
-        assert_eq!(serde_json::from_str::<MessageSent>(payload.as_str()).unwrap().body, body);
-    }
+    use crate::testing::{id, now, room};
 
     const ME: ConnectionId = ConnectionId(1);
     const OTHER: ConnectionId = ConnectionId(2);
 
-    fn open(held: &[(i64, Option<ConnectionId>)]) -> Vec<OpenDelivery> {
-        let delivery = |(event_seq, held_by): &(i64, Option<ConnectionId>)| OpenDelivery {
+    fn open(held: &[(i64, Option<ConnectionId>)]) -> Vec<DeliveryRow> {
+        let delivery = |(event_seq, held_by): &(i64, Option<ConnectionId>)| DeliveryRow {
             event_seq: *event_seq,
             recipient: id("a"),
-            expires_at: None,
-            delivery_hint: DeliveryHint::Normal,
             held_by: *held_by,
+            ..DeliveryRow::default()
         };
         held.iter().map(delivery).collect()
     }
@@ -288,7 +380,7 @@ mod tests {
     #[test]
     fn what_another_holds_is_neither_taken_nor_skipped() {
         let inbox = open(&[(1, None), (2, Some(OTHER)), (3, None), (4, None), (5, None)]);
-        let taken = take(&inbox, Some(ME), &id("a"), Some(2), 1);
+        let taken = take(&inbox, Some(ME), &id("a"), Some(2), 1, false, now(0).deadline);
         assert_eq!((taken.skipped, taken.event_seqs, taken.more), (vec![1, 3], vec![4], 1));
         let hold = Effect::Hold { connection: ME, agent_id: id("a"), event_seqs: vec![1, 3, 4] };
         assert_eq!(taken.effect, Some(hold));
@@ -297,9 +389,9 @@ mod tests {
     #[test]
     fn a_take_skips_no_more_than_one_confirmation_lists() {
         let many: Vec<_> = (0..MAX_LISTED as i64 + 100).map(|seq| (seq, None)).collect();
-        let taken = take(&open(&many), Some(ME), &id("a"), Some(50), 10);
+        let taken = take(&open(&many), Some(ME), &id("a"), Some(50), 10, false, now(0).deadline);
         assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (MAX_LISTED, 0, 100));
-        let taken = take(&open(&many[MAX_LISTED..]), Some(ME), &id("a"), Some(50), 10);
+        let taken = take(&open(&many[MAX_LISTED..]), Some(ME), &id("a"), Some(50), 10, false, now(0).deadline);
         assert_eq!((taken.skipped.len(), taken.event_seqs.len(), taken.more), (50, 10, 40), "the next one goes on");
     }
 
@@ -307,17 +399,16 @@ mod tests {
     fn urgent_messages_are_taken_first_and_an_interrupt_is_never_skipped() {
         use DeliveryHint::{Important, Interrupt, Normal};
         let hints = [Normal, Interrupt, Normal, Important, Normal, Interrupt];
-        let open: Vec<OpenDelivery> = (1..)
+        let open: Vec<DeliveryRow> = (1..)
             .zip(hints)
-            .map(|(event_seq, delivery_hint)| OpenDelivery {
+            .map(|(event_seq, delivery_hint)| DeliveryRow {
                 event_seq,
                 recipient: id("a"),
-                expires_at: None,
                 delivery_hint,
-                held_by: None,
+                ..DeliveryRow::default()
             })
             .collect();
-        let take = |max_replay, limit| take(&open, Some(ME), &id("a"), max_replay, limit);
+        let take = |max_replay, limit| take(&open, Some(ME), &id("a"), max_replay, limit, false, now(0).deadline);
         let all = take(None, 10);
         assert_eq!((all.event_seqs.as_slice(), all.more), (&[2, 6, 4, 1, 3, 5][..], 0));
         let three = take(None, 3);
@@ -328,11 +419,179 @@ mod tests {
     }
 
     #[test]
-    fn only_a_member_of_an_open_room_may_speak() {
-        let mut room = room(&["b"]);
-        assert_eq!(send_to(&mut room, None, "hi"), Err(ErrorCode::UnknownMember));
-        let mut room = crate::testing::room(&["a"]);
-        room.state = tt_proto::room::StickState::Closed;
-        assert_eq!(send_to(&mut room, None, "hi"), Err(ErrorCode::RoomClosed));
+    fn a_message_for_later_stays_while_its_recipient_works() {
+        let hinted = |(event_seq, delivery_hint)| DeliveryRow { event_seq, delivery_hint, ..DeliveryRow::default() };
+        let open: Vec<_> = [(1, DeliveryHint::Idle), (2, DeliveryHint::Normal)].map(hinted).into();
+        assert_eq!(take(&open, Some(ME), &id("a"), None, 10, true, now(0).deadline).event_seqs, [2]);
+        assert_eq!(
+            take(&open, Some(ME), &id("a"), None, 10, false, now(0).deadline).event_seqs,
+            [2, 1],
+            "and then comes last"
+        );
+    }
+
+    #[test]
+    fn a_question_is_never_skipped() {
+        let mut rows = open(&[(1, None), (2, None), (3, None)]);
+        rows[0].expects_reply = true;
+        let taken = take(&rows, Some(ME), &id("a"), Some(1), 10, false, now(0).deadline);
+        assert_eq!((taken.skipped, taken.event_seqs), (vec![2, 3], vec![1]));
+        rows[1].reply_to = Some(1);
+        let taken = take(&rows, Some(ME), &id("a"), Some(1), 10, false, now(0).deadline);
+        assert_eq!((taken.skipped, taken.event_seqs), (vec![3], vec![1, 2]), "nor is an answer");
+    }
+
+    /// Message 7 of `a` to `b`, due in second 10.
+    fn question(state: DeliveryState) -> DeliveryRow {
+        DeliveryRow {
+            event_seq: 7,
+            recipient: id("b"),
+            from: Some(id("a")),
+            state,
+            expires_at: Some(now(10).deadline),
+            expects_reply: true,
+            excerpt: "why?".into(),
+            ..DeliveryRow::default()
+        }
+    }
+
+    /// What the notices of a change say, and to whom.
+    fn notices_of(room: &Room, changes: &Changes) -> Vec<(String, Option<Notice>, Option<i64>)> {
+        let told = changes.opened.iter().map(|opened| {
+            let payload = room.events[opened.event].payload.clone().unwrap();
+            let payload: tt_proto::message::MessageSent = serde_json::from_str(payload.as_str()).unwrap();
+            (opened.recipient.to_string(), payload.notice, opened.reply_to)
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn a_question_ends_at_its_deadline_and_its_asker_is_told_once() {
+        let told = |notice| vec![("a".to_owned(), Some(notice), Some(7))];
+        let mut room = room(&["a", "b"]);
+        assert_eq!(due(&mut room, &[question(DeliveryState::Pending)], now(9)), Changes::default(), "too early");
+        let expired = due(&mut room, &[question(DeliveryState::Pending)], now(10));
+        assert_eq!(expired.changed[0].after.state, DeliveryState::Expired);
+        assert_eq!(notices_of(&room, &expired), told(Notice::Expired));
+        let over = due(&mut room, &[question(DeliveryState::Delivered)], now(10));
+        assert_eq!((over.changed[0].after.state, over.changed[0].after.is_over), (DeliveryState::Delivered, true));
+        assert_eq!(notices_of(&room, &over), told(Notice::NotAnswered));
+        assert_eq!(due(&mut room, &[over.changed[0].after.clone()], now(11)), Changes::default(), "and not again");
+        for state in [DeliveryState::Answered, DeliveryState::Withdrawn, DeliveryState::Expired] {
+            assert_eq!(due(&mut room, &[question(state)], now(10)), Changes::default(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_that_a_connection_holds_is_over_at_its_deadline_and_expires_when_it_comes_back() {
+        let held = DeliveryRow { held_by: Some(OTHER), ..question(DeliveryState::Pending) };
+        let mut room = room(&["a", "b"]);
+        let over = due(&mut room, std::slice::from_ref(&held), now(10));
+        assert_eq!((over.changed[0].after.state, over.changed[0].after.is_over), (DeliveryState::Pending, true));
+        assert_eq!(notices_of(&room, &over), [("a".to_owned(), Some(Notice::NotAnswered), Some(7))]);
+        let held = over.changed[0].after.clone();
+        assert_eq!(due(&mut room, std::slice::from_ref(&held), now(11)), Changes::default(), "the asker is told once");
+        assert_eq!(due_again(&held, now(11).deadline), Some(now(12).deadline));
+        let back = DeliveryRow { held_by: None, ..held };
+        let expired = due(&mut room, &[back], now(12));
+        assert_eq!((expired.changed[0].after.state, expired.opened.len()), (DeliveryState::Expired, 0));
+    }
+
+    #[test]
+    fn a_question_to_several_is_answered_by_one() {
+        let mut room = room(&["a", "b", "c"]);
+        let to_c = |state| DeliveryRow { recipient: id("c"), ..question(state) };
+        let rows = [question(DeliveryState::Delivered), to_c(DeliveryState::Answered)];
+        let changes = due(&mut room, &rows, now(10));
+        assert_eq!((changes.changed.len(), changes.opened.len()), (1, 0), "nobody need be told");
+        let rows = [question(DeliveryState::Delivered), to_c(DeliveryState::Delivered)];
+        let changes = due(&mut room, &rows, now(10));
+        assert_eq!((changes.changed.len(), changes.opened.len()), (2, 1), "one notice for both");
+    }
+
+    #[test]
+    fn a_sender_is_told_of_the_delivery_and_of_the_silence_after_it() {
+        let mut room = room(&["a", "b"]);
+        let sent = DeliveryRow {
+            expires_at: None,
+            expects_reply: false,
+            notify_on_delivery: true,
+            notify_after: Some(Duration::from_secs(60)),
+            ..question(DeliveryState::Pending)
+        };
+        let (delivered, _) =
+            confirm(&mut room, std::slice::from_ref(&sent), ME, &id("b"), Surface::Wait, &[7], now(100));
+        assert_eq!(notices_of(&room, &delivered), [("a".to_owned(), Some(Notice::Delivered), Some(7))]);
+        let row = delivered.changed[0].after.clone();
+        assert_eq!(row.due_at(), Some(now(160).deadline));
+        let silent = due(&mut room, std::slice::from_ref(&row), now(160));
+        assert_eq!(notices_of(&room, &silent), [("a".to_owned(), Some(Notice::NotAnswered), Some(7))]);
+        assert_eq!(silent.changed[0].after.due_at(), None);
+        room.member_mut(&id("a")).unwrap().status = MemberStatus::Gone;
+        assert!(due(&mut room, &[row], now(160)).opened.is_empty(), "nobody is there to be told");
+    }
+
+    #[test]
+    fn who_asked_a_member_that_left_is_told_at_once() {
+        let mut room = room(&["a", "b", "c"]);
+        let rows = [
+            question(DeliveryState::Pending),
+            DeliveryRow { recipient: id("c"), ..question(DeliveryState::Delivered) },
+        ];
+        let one = end_questions(&mut room, &rows, &[id("b")], now(1));
+        assert_eq!((one.changed.len(), one.opened.len()), (1, 0), "another may still answer");
+        assert_eq!((one.changed[0].after.state, one.changed[0].after.is_over), (DeliveryState::Pending, true));
+        let both = end_questions(&mut room, &rows, &[id("b"), id("c")], now(1));
+        assert_eq!(notices_of(&room, &both), [("a".to_owned(), Some(Notice::RecipientGone), Some(7))]);
+    }
+
+    #[test]
+    fn nobody_is_told_twice_that_a_question_is_over_nor_that_one_that_was_answered_is() {
+        let mut room = room(&["a", "b", "c"]);
+        let lost = end_questions(&mut room, &[question(DeliveryState::Pending)], &[id("b")], now(1));
+        assert_eq!(lost.opened.len(), 1);
+        let expired = due(&mut room, &[lost.changed[0].after.clone()], now(10));
+        assert_eq!((expired.changed[0].after.state, expired.opened.len()), (DeliveryState::Expired, 0));
+
+        let notify_after = Some(Duration::from_secs(60));
+        let back = DeliveryRow { notify_after, ..lost.changed[0].after.clone() };
+        let (shown, _) = confirm(&mut room, &[back], ME, &id("b"), Surface::Wait, &[7], now(2));
+        assert_eq!(shown.changed[0].after.due_at(), None, "it came back and was shown it");
+        let patient = DeliveryRow { notify_at: Some(now(60).deadline), ..question(DeliveryState::Delivered) };
+        let over = due(&mut room, &[patient], now(10));
+        assert_eq!((over.opened.len(), over.changed[0].after.due_at()), (1, None));
+
+        let answered = DeliveryRow { recipient: id("c"), ..question(DeliveryState::Answered) };
+        let rows = [question(DeliveryState::Pending), answered];
+        let left = end_questions(&mut room, &rows, &[id("b")], now(1));
+        assert_eq!((left.changed.len(), left.opened.len()), (1, 0), "c has answered it");
+        let expired = due(&mut room, &rows, now(10));
+        assert_eq!((expired.changed.len(), expired.opened.len()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_past_its_deadline_is_taken_by_nobody() {
+        let rows = [question(DeliveryState::Pending)];
+        assert_eq!(take(&rows, Some(ME), &id("b"), None, 10, false, now(9).deadline).event_seqs, [7]);
+        for holds in [Some(ME), None] {
+            assert!(take(&rows, holds, &id("b"), None, 10, false, now(10).deadline).is_empty());
+        }
+    }
+
+    #[test]
+    fn only_the_sender_takes_a_message_back_and_only_before_it_is_handed_over() {
+        let from = |agent: &str| Some(MessageRow { from: Some(id(agent)) });
+        let withdraw = |caller: &str, message: Option<MessageRow>, rows: &[DeliveryRow]| {
+            let done = withdraw(&id(caller), message.as_ref(), 7, rows, now(0));
+            done.map(|(changed, too_late)| (changed.len(), too_late)).map_err(|e| e.code)
+        };
+        let (open, delivered) = (question(DeliveryState::Pending), question(DeliveryState::Delivered));
+        let held = DeliveryRow { held_by: Some(OTHER), ..open.clone() };
+        assert_eq!(withdraw("a", from("a"), &[open.clone(), delivered.clone()]), Ok((1, 1)));
+        assert_eq!(withdraw("a", from("a"), &[question(DeliveryState::Withdrawn)]), Ok((0, 0)), "again");
+        assert_eq!(withdraw("a", from("a"), &[delivered]), Err(ErrorCode::AlreadyDelivered));
+        assert_eq!(withdraw("a", from("a"), &[held]), Err(ErrorCode::AlreadyDelivered), "it may be on a screen");
+        assert_eq!(withdraw("b", from("a"), std::slice::from_ref(&open)), Err(ErrorCode::InvalidInput));
+        assert_eq!(withdraw("a", None, &[]), Err(ErrorCode::UnknownMessage));
     }
 }

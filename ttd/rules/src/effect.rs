@@ -1,7 +1,7 @@
 //! What is to be done once a decision is committed. The rules only name it.
 
 use tt_proto::hello::Anchor;
-use tt_proto::{AgentId, RoomId};
+use tt_proto::{AgentId, ReminderId, RoomId};
 
 use crate::command::ConnectionId;
 use crate::time::{DeadlineTime, LeaseTime};
@@ -30,8 +30,17 @@ pub enum Effect {
 pub enum TimerKey {
     /// The next moment at which something in a room changes by itself.
     Room(RoomId),
-    /// The deadline of a message.
-    Delivery(RoomId, i64),
+    /// What is due next of one delivery: the deadline of its message, or a notice.
+    Delivery(RoomId, i64, AgentId),
+    Reminder(RoomId, ReminderId),
+}
+
+impl TimerKey {
+    pub fn room_id(&self) -> &RoomId {
+        match self {
+            TimerKey::Room(room_id) | TimerKey::Delivery(room_id, ..) | TimerKey::Reminder(room_id, _) => room_id,
+        }
+    }
 }
 
 /// When a timer is due, on the clock that measures it.

@@ -15,8 +15,11 @@ pub mod fairness;
 mod membership;
 pub mod names;
 mod notes;
+mod notices;
+mod reminders;
 pub mod resolution;
 mod room;
+mod sending;
 pub mod takeover;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -24,12 +27,13 @@ mod time;
 mod turn;
 
 pub use command::{
-    Caller, Command, ConnectionId, Needs, OpenDelivery, Overview, Recipients, Request, Rows, TakeAccess,
+    Caller, Command, ConnectionId, Needs, NewReminder, Overview, Recipients, Request, Rows, SendOptions, TakeAccess,
 };
 pub use decide::{Decision, Reply, decide};
-pub use delivery::{DeliveryChange, MAX_TAKE, NewDelivery};
+pub use delivery::{DeliveryChange, DeliveryRow, MAX_TAKE, MessageRow, NewDelivery};
 pub use effect::{Due, Effect, TimerKey};
 pub use notes::NoteChange;
+pub use reminders::{ReminderChange, ReminderRow};
 pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Removal, Room, Waiting};
 pub use time::{DeadlineTime, LeaseTime, Now};
 pub use turn::{Turn, WaitEnd};

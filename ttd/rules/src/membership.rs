@@ -28,7 +28,7 @@ pub(crate) fn join(room: &mut Room, who: &Identity, display_name: Option<&str>, 
         agent_id: who.agent_id.clone(),
         ordinal: known.map_or(ordinal, |m| m.ordinal),
         status: MemberStatus::Active,
-        display_name: names::free_name(room, &who.agent_id, wanted),
+        display_name: names::free_name(room, &who.agent_id, wanted, &who.display_name),
         harness: who.harness.clone(),
         session_id: who.session_id.clone(),
         found_by: serde_json::to_value(who.found_by).ok().and_then(|v| v.as_str().map(str::to_owned)),
@@ -40,6 +40,7 @@ pub(crate) fn join(room: &mut Room, who: &Identity, display_name: Option<&str>, 
         last_wait_at: known.and_then(|m| m.last_wait_at),
         last_held_turn: known.and_then(|m| m.last_held_turn),
         removal: None,
+        quiet_until: known.and_then(|m| m.quiet_until),
         waiting: known.map_or(Waiting::No, |m| m.waiting),
     };
     let previous_name = known.map(|m| m.display_name.clone()).filter(|name| *name != joined.display_name);
@@ -88,7 +89,8 @@ pub(crate) fn leave(room: &mut Room, caller: &AgentId) -> Result<Removed, Error>
     Ok(remove(room, caller, MemberStatus::Left, "left"))
 }
 
-/// Removes another member: one that is gone or away, or any with force.
+/// Removes another member: one that is gone or away, or any with force. Without force nobody loses a stick that could not be
+/// taken over.
 pub(crate) fn kick(
     room: &mut Room,
     caller: &AgentId,
@@ -107,6 +109,13 @@ pub(crate) fn kick(
     };
     if !force && !takeover::is_silent(room, member, now.lease) {
         return Err(Error::new(ErrorCode::TargetActive, format!("{target} is still there, or went only now"))
+            .detail("agent_id", target.as_str())
+            .detail("last_seen_at", now.to_wall(member.last_seen_at).to_string()));
+    }
+    if !force && takeover::is_entitled(room, target, now.lease) {
+        let message = format!("{target} is away, and still entitled to the stick");
+        return Err(Error::new(ErrorCode::TargetActive, message)
+            .hint("take the stick over when its time has run out, or use --force")
             .detail("agent_id", target.as_str())
             .detail("last_seen_at", now.to_wall(member.last_seen_at).to_string()));
     }
@@ -318,6 +327,48 @@ mod tests {
     }
 
     #[test]
+    fn kicking_without_force_frees_no_stick_that_could_not_be_taken_over() {
+        let mut room = room(&["a", "b", "c"]);
+        own(&mut room, "b");
+        let away = |room: &mut Room| {
+            let b = room.member_mut(&id("b")).unwrap();
+            (b.found_by, b.liveness, b.status) = (Some("user".into()), Liveness::Gone, MemberStatus::Away);
+        };
+        let kick_at = |room: &Room, force: bool, seconds: i64| {
+            kick(&mut room.clone(), &id("a"), &id("b"), force, None, now(seconds)).map_err(|e| e.code)
+        };
+        away(&mut room);
+        assert_eq!(kick_at(&room, false, 45 * 60 - 1), Err(ErrorCode::TargetActive), "its lease runs");
+        assert!(kick_at(&room, true, 601).unwrap().was_owner);
+        assert!(kick_at(&room, false, 45 * 60).unwrap().was_owner);
+
+        let mut room = room_with_reservation();
+        away(&mut room);
+        assert_eq!(kick_at(&room, false, 20 * 60 - 1), Err(ErrorCode::TargetActive), "it may still claim it");
+        assert!(kick_at(&room, false, 20 * 60).unwrap().was_reserved_for);
+
+        turn::clear(&mut room);
+        assert!(kick_at(&room, false, 600).is_ok(), "away, and without the stick");
+        // One that only counts as gone, by its silence, may still be at work.
+        let mut room = crate::testing::room(&["a", "b", "c"]);
+        room.policy.owner_lease_ttl = std::time::Duration::from_secs(8 * 3600);
+        room.policy.owner_activity_ttl = room.policy.owner_lease_ttl;
+        own(&mut room, "b");
+        room.member_mut(&id("b")).unwrap().status = MemberStatus::Gone;
+        assert_eq!(kick_at(&room, false, 5 * 3600), Err(ErrorCode::TargetActive));
+    }
+
+    /// `a` passed the stick to `b` at second 0.
+    fn room_with_reservation() -> Room {
+        let mut room = room(&["a", "b", "c"]);
+        own(&mut room, "a");
+        let lease = room.lease_id.clone().unwrap();
+        let handoff = RawJson::parse(r#"{"status":"s","next_action":"n"}"#.into()).unwrap();
+        turn::pass(&mut room, &id("a"), &lease, 1, &id("b"), &handoff, &moment(0)).unwrap();
+        room
+    }
+
+    #[test]
     fn a_process_that_ends_leaves_its_member_gone_and_its_turn_to_be_taken_over() {
         let mut room = room(&["a", "b"]);
         own(&mut room, "a");
@@ -344,6 +395,16 @@ mod tests {
         elsewhere.anchor = None;
         assert!(!arrives(&room, &elsewhere), "a call from nowhere does not hide where it lives");
         assert!(!arrives(&room, &who("x")), "a stranger");
+    }
+
+    #[test]
+    fn who_joins_again_is_still_not_to_be_disturbed() {
+        let mut room = room(&["b"]);
+        join(&mut room, &person(1), None, &moment(0)).unwrap();
+        let until = Some(now(600).deadline);
+        room.member_mut(&id("human:alice")).unwrap().quiet_until = until;
+        join(&mut room, &person(2), None, &moment(1)).unwrap();
+        assert_eq!(room.member(&id("human:alice")).unwrap().quiet_until, until, "in another terminal");
     }
 
     fn person(pid: u32) -> Identity {

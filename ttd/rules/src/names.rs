@@ -1,33 +1,38 @@
 //! Finding a member by the name people and agents use.
 
-use tt_proto::names::{NamedMember, is_reserved, is_unambiguous};
+use std::collections::HashSet;
+
+use tt_proto::names::{MAX_NAME_BYTES, NamedMember, is_reserved, is_unambiguous};
 use tt_proto::room::MemberStatus;
 use tt_proto::{AgentId, Error, ErrorCode};
 
 use crate::room::{Member, Room, Waiting};
 
-/// The one member a name means: a full agent id of any member; else a display name, or the beginning of an id, of a member
-/// that is active, or else away, or else gone.
+/// The one member a name means: a full agent id of any member; else a display name; else the beginning of an id. Members that
+/// are active go before those that are away, and those before the gone. A name in full goes before all beginnings: where
+/// `codex` is gone and `codex-2` is there, whose id begins with `codex`, `codex` means the one that is called so.
 ///
 /// A name that others continue (`codex`, where `codex-2` is there too) means several: the caller may not know of the others.
 pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
     if let Some(member) = room.members().find(|m| m.agent_id.as_str() == name) {
         return Ok(member);
     }
-    for status in [MemberStatus::Active, MemberStatus::Away, MemberStatus::Gone] {
-        let members = || room.members().filter(move |m| m.status == status);
-        let fitting: Vec<&Member> = if members().any(|m| m.display_name.eq_ignore_ascii_case(name)) {
-            members().filter(|m| is_handle_of(&m.display_name, name)).collect()
-        } else {
-            members().filter(|m| !name.is_empty() && m.agent_id.as_str().starts_with(name)).collect()
-        };
-        match fitting.as_slice() {
-            [] => {}
-            [member] => return Ok(member),
-            several => return Err(ambiguous(room, name, several)),
+    let is_called = |m: &Member| m.display_name.eq_ignore_ascii_case(name);
+    let begins = |m: &Member| !name.is_empty() && m.agent_id.as_str().starts_with(name);
+    let statuses = [MemberStatus::Active, MemberStatus::Away, MemberStatus::Gone];
+    let of = |status: MemberStatus| room.members().filter(move |m| m.status == status);
+    let fitting: Vec<&Member> = match statuses.into_iter().find(|status| of(*status).any(is_called)) {
+        Some(status) => of(status).filter(|m| is_handle_of(&m.display_name, name)).collect(),
+        None => {
+            let status = statuses.into_iter().find(|status| of(*status).any(begins));
+            status.into_iter().flat_map(of).filter(|m| begins(m)).collect()
         }
+    };
+    match fitting.as_slice() {
+        [] => Err(unknown(room, name)),
+        [member] => Ok(member),
+        several => Err(ambiguous(room, name, several)),
     }
-    Err(unknown(room, name))
 }
 
 /// Whether a display name is this name, or this name with a number.
@@ -42,21 +47,29 @@ fn stem(name: &str) -> Option<&str> {
     (is_number && !stem.is_empty()).then_some(stem)
 }
 
-/// The name that a member gets: the one it wants, or that with a number if another member has it or nobody may have it.
-pub(crate) fn free_name(room: &Room, agent: &AgentId, wanted: &str) -> String {
-    let is_taken = |name: &str| {
-        is_reserved(name)
-            || room.members().filter(|m| m.agent_id != *agent).any(|m| {
-                m.agent_id.as_str().eq_ignore_ascii_case(name)
-                    || m.status.is_addressed() && m.display_name.eq_ignore_ascii_case(name)
-            })
-    };
-    if !is_taken(wanted) {
+/// The name that a member gets: the one it wants, or that with a number if another member has it or nobody may have it. A
+/// number at the end of the wanted name is part of it (`gpt-5`), unless the name is `usual` with a number: then the number was
+/// given here before.
+pub(crate) fn free_name(room: &Room, agent: &AgentId, wanted: &str, usual: &str) -> String {
+    let others = || room.members().filter(|m| m.agent_id != *agent);
+    let ids = others().map(|m| m.agent_id.as_str());
+    let names = others().filter(|m| m.status.is_addressed()).map(|m| m.display_name.as_str());
+    let taken: HashSet<String> = ids.chain(names).map(str::to_ascii_lowercase).collect();
+    let is_free = |name: &str| !is_reserved(name) && !taken.contains(&name.to_ascii_lowercase());
+    if is_free(wanted) {
         return wanted.to_owned();
     }
-    let stem = stem(wanted).unwrap_or(wanted);
-    let numbered = (2..).map(|number: u64| format!("{stem}-{number}"));
-    numbered.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| agent.to_string())
+    let beginning = stem(wanted).filter(|stem| stem.eq_ignore_ascii_case(usual)).unwrap_or(wanted);
+    let numbered = (2..).map(|number: u64| with_number(beginning, number));
+    numbered.into_iter().find(|name| is_free(name)).unwrap_or_else(|| agent.to_string())
+}
+
+/// A name and a number that are together no longer than a name may be.
+fn with_number(name: &str, number: u64) -> String {
+    let number = format!("-{number}");
+    let mut name = name.to_owned();
+    while name.len() + number.len() > MAX_NAME_BYTES && name.pop().is_some() {}
+    name + &number
 }
 
 fn ambiguous(room: &Room, name: &str, several: &[&Member]) -> Error {
@@ -216,13 +229,42 @@ mod tests {
     }
 
     #[test]
+    fn a_name_means_the_gone_member_that_has_it_before_an_active_one_whose_id_begins_with_it() {
+        let mut room = named();
+        room.member_mut(&id("codex:9f00aa11")).unwrap().display_name = "codex-2".into();
+        for status in [MemberStatus::Away, MemberStatus::Gone] {
+            room.member_mut(&id("codex:5c11d1e8")).unwrap().status = status;
+            assert_eq!(who(&room, "codex").as_deref(), Ok("codex:5c11d1e8"), "{status:?}");
+        }
+        assert_eq!(who(&room, "codex:").as_deref(), Ok("codex:9f00aa11"), "a beginning means the active one");
+        room.member_mut(&id("codex:5c11d1e8")).unwrap().status = MemberStatus::Left;
+        assert_eq!(who(&room, "codex").as_deref(), Ok("codex:9f00aa11"), "who left has no name any more");
+    }
+
+    #[test]
     fn a_name_that_is_taken_or_reserved_gets_a_number() {
         let room = named();
-        let free = |wanted: &str| free_name(&room, &id("new"), wanted);
+        let free = |wanted: &str| free_name(&room, &id("new"), wanted, "claude");
         assert_eq!(free("gemini"), "gemini");
         assert_eq!(free("CLAUDE"), "CLAUDE-2", "nobody hears the difference");
         assert_eq!((free("room"), free("All").as_str()), ("room-2".into(), "All-2"));
-        assert_eq!(free_name(&room, &id("human:alice"), "alice"), "alice", "its own");
+        assert_eq!(free_name(&room, &id("human:alice"), "alice", "alice"), "alice", "its own");
+    }
+
+    #[test]
+    fn a_number_that_belongs_to_a_name_stays_and_one_that_made_it_unique_is_replaced() {
+        let mut room = named();
+        room.member_mut(&id("codex:5c11d1e8")).unwrap().display_name = "gpt-5".into();
+        room.member_mut(&id("codex:9f00aa11")).unwrap().display_name = "codex-2".into();
+        let free = |wanted: &str| free_name(&room, &id("new"), wanted, "codex");
+        assert_eq!(
+            (free("gpt-5"), free("codex-2"), free("codex")),
+            ("gpt-5-2".into(), "codex-3".into(), "codex".into())
+        );
+        let long = "é".repeat(MAX_NAME_BYTES / 2);
+        room.member_mut(&id("codex:9f00aa11")).unwrap().display_name = long.clone();
+        let numbered = free_name(&room, &id("new"), &long, "codex");
+        assert_eq!(numbered, format!("{}-2", "é".repeat(MAX_NAME_BYTES / 2 - 1)), "no longer than a name may be");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tt_proto::turn::ClaimReason;
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId, RoomId};
 
 use crate::takeover;
-use crate::time::LeaseTime;
+use crate::time::{DeadlineTime, LeaseTime};
 
 /// A room, its stick and its members.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +66,8 @@ pub struct Member {
     pub last_held_turn: Option<i64>,
     /// Who kicked it, and why. It stays out until it joins by itself.
     pub removal: Option<Removal>,
+    /// Nothing wakes it until then.
+    pub quiet_until: Option<DeadlineTime>,
     pub waiting: Waiting,
 }
 

@@ -123,6 +123,12 @@ pub(crate) fn is_silent(room: &Room, member: &Member, now: LeaseTime) -> bool {
     gone && member.last_seen_at + 2 * room.policy.heartbeat_interval <= now
 }
 
+/// Whether a member holds the stick, or has it reserved, and nobody may take it over now.
+pub(crate) fn is_entitled(room: &Room, agent: &AgentId, now: LeaseTime) -> bool {
+    let has_it = room.owner.as_ref() == Some(agent) || room.reserved_for.as_ref() == Some(agent);
+    has_it && reason(room, now).is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use tt_proto::handoff::RawJson;

@@ -52,6 +52,7 @@ pub fn room(agents: &[&str]) -> Room {
         last_wait_at: None,
         last_held_turn: None,
         removal: None,
+        quiet_until: None,
         waiting: Waiting::No,
     };
     let members = agents.iter().enumerate().map(member).map(Arc::new).collect();

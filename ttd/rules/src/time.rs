@@ -68,11 +68,32 @@ impl Now {
         let apart = self.wall.as_millis().saturating_sub(self.lease.as_millis());
         WallTime::from_millis(at.as_millis().saturating_add(apart))
     }
+
+    /// A deadline as people read it.
+    pub fn deadline_to_wall(&self, at: DeadlineTime) -> WallTime {
+        let apart = self.wall.as_millis().saturating_sub(self.deadline.as_millis());
+        WallTime::from_millis(at.as_millis().saturating_add(apart))
+    }
+
+    /// A time of day that another program wrote down, as a lease time. It was not later than now: if it says so, the wall clock
+    /// was set back since.
+    pub fn to_lease(&self, at: WallTime) -> LeaseTime {
+        self.lease - self.wall.since(at)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_is_as_old_as_the_wall_clock_says_and_never_in_the_future() {
+        let (lease, deadline) = (LeaseTime::from_millis(5000), DeadlineTime::from_millis(0));
+        let now = Now { lease, deadline, wall: WallTime::from_millis(90_000) };
+        assert_eq!(now.to_lease(WallTime::from_millis(88_000)), LeaseTime::from_millis(3000));
+        assert_eq!(now.to_lease(WallTime::from_millis(990_000)), lease);
+        assert_eq!(now.to_wall(now.to_lease(WallTime::from_millis(88_000))), WallTime::from_millis(88_000));
+    }
 
     #[test]
     fn adding_for_ever_stays_for_ever() {

@@ -6,7 +6,7 @@ use tt_proto::room::{MemberStatus, StickState};
 use tt_proto::turn::{ClaimReason, TakeoverReason};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
 
-use crate::room::{EventDraft, Grant, HandoffAt, HeldHandoff, Member, Moment, Room, Waiting};
+use crate::room::{EventDraft, Grant, HandoffAt, HeldHandoff, Member, Moment, Removal, Room, Waiting};
 use crate::time::LeaseTime;
 use crate::{fairness, takeover};
 
@@ -20,9 +20,10 @@ pub enum WaitEnd {
         from: Option<AgentId>,
         reason: TakeoverReason,
     },
-    /// The caller is no longer a member.
+    /// The caller is no longer a member. If it was kicked, by whom and why.
     Removed {
         turn_id: i64,
+        kick: Option<Removal>,
     },
     Closed {
         turn_id: i64,
@@ -248,7 +249,7 @@ pub(crate) fn wait_end_of(
         return Some(WaitEnd::Closed { turn_id });
     }
     if member.is_none_or(|m| m.status != MemberStatus::Active) {
-        return Some(WaitEnd::Removed { turn_id });
+        return Some(WaitEnd::Removed { turn_id, kick: member.and_then(|m| m.removal.clone()) });
     }
     if room.owner.as_ref() == Some(agent) {
         return Some(WaitEnd::YourTurn(current_turn(room, ClaimReason::AlreadyOwner)));

@@ -1,58 +1,30 @@
-//! Remembers the arguments of the processes above callers. Arguments are read from the memory of their process, which can
-//! block the reader; remembered arguments are available immediately.
+//! Remembers the arguments of the processes above callers, so that they are read once: each caller has the same few processes
+//! above it.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use tt_proto::Error;
 use tt_proto::hello::{Identity, Step};
-use tt_proto::{Error, ErrorCode};
 
 use super::harness::INTERPRETERS;
 use super::{Caller, derive, explain};
-use crate::liveness::{Exit, Looks, Process, Processes};
+use crate::liveness::{Exit, Process, Processes};
 
-/// Derives an identity and remembers the arguments read for it. May block.
-pub fn derive_and_remember(caller: &Caller<'_>, looks: &Looks, memory: &Memory) -> Result<Identity, Error> {
-    reading(looks, memory, |processes| derive(caller, processes))
+/// Derives an identity and remembers the arguments read for it.
+pub fn derive_and_remember(caller: &Caller<'_>, processes: &dyn Processes, memory: &Memory) -> Result<Identity, Error> {
+    derive(caller, &Remembering { processes, memory })
 }
 
-/// Returns every step of the derivation, for `tt whoami --explain`. May block.
-pub fn explain_and_remember(caller: &Caller<'_>, looks: &Looks, memory: &Memory) -> Result<Vec<Step>, Error> {
-    reading(looks, memory, |processes| explain(caller, processes))
-}
-
-/// Derives something from a process table whose arguments are read. Fails if a process keeps its arguments from being read:
-/// without them the caller might be taken for somebody else.
-fn reading<T>(
-    looks: &Looks,
-    memory: &Memory,
-    derive: impl FnOnce(&dyn Processes) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let table = Remembering { processes: looks.processes(), memory, looks: Some(looks), missing: AtomicU32::new(0) };
-    let derived = derive(&table);
-    match table.missing() {
-        None => derived,
-        Some(pid) => {
-            let message =
-                format!("process {pid}, above the caller, hangs and cannot be read, so it is not known who is calling");
-            Err(Error::new(ErrorCode::AgentIdRequired, message)
-                .hint(format!("end or mend process {pid}"))
-                .detail("pid", pid))
-        }
-    }
-}
-
-/// Derives an identity without blocking. None if that needs the arguments of a process that are not remembered.
-pub fn derive_at_once(
+/// Returns every step of the derivation, for `tt whoami --explain`.
+pub fn explain_and_remember(
     caller: &Caller<'_>,
     processes: &dyn Processes,
     memory: &Memory,
-) -> Option<Result<Identity, Error>> {
-    let at_once = Remembering { processes, memory, looks: None, missing: AtomicU32::new(0) };
-    let identity = derive(caller, &at_once);
-    at_once.missing().is_none().then_some(identity)
+) -> Result<Vec<Step>, Error> {
+    explain(caller, &Remembering { processes, memory })
 }
 
 /// How many processes are remembered. Beyond that all are forgotten, and read again when they are needed.
@@ -96,26 +68,6 @@ impl Memory {
 struct Remembering<'a> {
     processes: &'a dyn Processes,
     memory: &'a Memory,
-    /// None if the caller must not block.
-    looks: Option<&'a Looks>,
-    /// The process whose arguments were needed and could not be had; 0 for none.
-    missing: AtomicU32,
-}
-
-impl Remembering<'_> {
-    fn missing(&self) -> Option<u32> {
-        Some(self.missing.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
-    }
-
-    fn read(&self, process: &Process) -> io::Result<Vec<String>> {
-        if let Some(arguments) = self.memory.recall(process) {
-            return Ok(arguments);
-        }
-        let looks = self.looks.ok_or(io::ErrorKind::WouldBlock)?;
-        let arguments = looks.arguments(process)?;
-        self.memory.remember(process, &arguments);
-        Ok(arguments)
-    }
 }
 
 impl Processes for Remembering<'_> {
@@ -123,17 +75,16 @@ impl Processes for Remembering<'_> {
         self.processes.get(pid)
     }
 
-    /// Ends early once arguments are missing, since the result is discarded then.
-    fn lineage(&self, pid: u32) -> Box<dyn Iterator<Item = Process> + '_> {
-        let mut lineage = self.processes.lineage(pid);
-        Box::new(std::iter::from_fn(move || if self.missing().is_some() { None } else { lineage.next() }))
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        self.memory.recall(process).unwrap_or_else(|| {
+            let arguments = self.processes.arguments(process);
+            self.memory.remember(process, &arguments);
+            arguments
+        })
     }
 
-    fn arguments(&self, process: &Process) -> Vec<String> {
-        self.read(process).unwrap_or_else(|_| {
-            self.missing.store(process.pid, Ordering::Relaxed);
-            Vec::new()
-        })
+    fn cwd(&self, pid: u32) -> Option<PathBuf> {
+        self.processes.cwd(pid)
     }
 
     fn shares_namespace(&self, pid: u32) -> bool {
@@ -148,30 +99,71 @@ impl Processes for Remembering<'_> {
         self.processes.host_id()
     }
 
-    fn open(&self, pid: u32) -> std::io::Result<Exit> {
+    fn open(&self, pid: u32) -> io::Result<Exit> {
         self.processes.open(pid)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::super::tests::{chain, signals};
+    use super::super::tests::{Table, chain, signals};
     use super::*;
 
+    /// A process table that notes whose arguments are read.
+    struct Noting {
+        table: Table,
+        read: Mutex<Vec<u32>>,
+    }
+
+    impl Processes for Noting {
+        fn get(&self, pid: u32) -> io::Result<Process> {
+            self.table.get(pid)
+        }
+
+        fn arguments(&self, process: &Process) -> Vec<String> {
+            self.read.lock().unwrap().push(process.pid);
+            self.table.arguments(process)
+        }
+
+        fn host_id(&self) -> String {
+            self.table.host_id()
+        }
+
+        fn open(&self, pid: u32) -> io::Result<Exit> {
+            self.table.open(pid)
+        }
+    }
+
+    /// The processes whose arguments are read to identify a caller, the first time and the next.
+    fn read(names: &[&str], pairs: &[(&str, &str)]) -> [Vec<u32>; 2] {
+        let (table, pid) = chain(names);
+        let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(pairs) };
+        let (table, memory) = (Noting { table, read: Mutex::default() }, Memory::default());
+        [(); 2].map(|()| {
+            derive_and_remember(&caller, &table, &memory).unwrap();
+            let mut read = std::mem::take(&mut *table.read.lock().unwrap());
+            read.sort_unstable();
+            read.dedup();
+            read
+        })
+    }
+
     #[test]
-    fn only_unremembered_arguments_block() {
-        let at_once = |names: &[&str], pairs: &[(&str, &str)]| {
-            let (table, pid) = chain(names);
-            let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(pairs) };
-            derive_at_once(&caller, &table, &Memory::default()).is_some()
-        };
-        assert!(at_once(&["bash", "tt"], &[]));
-        assert!(at_once(&["node x", "bash", "tt"], &[("TT_HARNESS_AGENT_ID", "a:b")]));
+    fn arguments_are_read_once_and_only_where_they_decide() {
+        let none: [Vec<u32>; 2] = Default::default();
+        assert_eq!(read(&["bash", "tt"], &[]), none);
+        assert_eq!(read(&["node x", "bash", "tt"], &[("TT_HARNESS_AGENT_ID", "a:b")]), none);
         let claude = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1")];
-        assert!(!at_once(&["bash", "claude", "zsh", "tt"], &claude), "zsh may run anything");
-        assert!(!at_once(&["bash", "node /usr/bin/gemini", "bash", "tt"], &[("GEMINI_CLI", "1")]));
+        assert_eq!(read(&["bash", "claude", "zsh", "tt"], &claude), [vec![100, 102], vec![]], "zsh may run anything");
+        let gemini = [("GEMINI_CLI", "1")];
+        let all = [vec![100, 101, 102], vec![]];
+        assert_eq!(read(&["bash", "node /usr/bin/gemini", "bash", "tt"], &gemini), all);
+    }
+
+    #[test]
+    fn the_shells_below_a_harness_that_names_its_process_are_not_read() {
+        let named = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CLAUDE_PID", "101")];
+        assert_eq!(read(&["bash", "claude", "zsh -c tt", "tt"], &named), [vec![100], vec![]]);
     }
 
     #[test]
@@ -180,7 +172,7 @@ mod tests {
         let (process, arguments) = table.0[&101].clone();
         let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&[("GEMINI_CLI", "1")]) };
         let memory = Memory::default();
-        derive_and_remember(&caller, &Looks::new(Arc::new(table)), &memory).unwrap();
+        derive_and_remember(&caller, &table, &memory).unwrap();
         assert_eq!(memory.recall(&process), Some(arguments));
         for other in [
             Process { started_at: "later".into(), ..process.clone() },
@@ -201,18 +193,5 @@ mod tests {
         let init = Process { name: "init".into(), ..hidden };
         memory.remember(&init, &["/sbin/init".into()]);
         assert!(memory.recall(&init).is_some());
-    }
-
-    #[test]
-    fn the_shells_below_a_harness_that_names_its_process_are_not_read() {
-        let (table, pid) = chain(&["bash", "claude", "zsh -c tt", "tt"]);
-        let named = [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", "s1"), ("CLAUDE_PID", "101")];
-        let caller = Caller { pid: Some(pid), user: "alice", signals: &signals(&named) };
-        let memory = Memory::default();
-        let (bash, arguments) = &table.0[&100];
-        memory.remember(bash, arguments);
-        let identity = derive_at_once(&caller, &table, &memory).unwrap().unwrap();
-        assert_eq!(identity.anchor.as_ref().map(|anchor| anchor.pid), Some(101));
-        assert_eq!(derive(&caller, &table).unwrap(), identity);
     }
 }

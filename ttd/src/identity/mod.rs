@@ -5,18 +5,20 @@
 mod harness;
 mod memory;
 mod terminal;
+mod user;
 
 use std::cell::OnceCell;
 
 use harness::{find_marker, session_id};
-pub use memory::{Memory, derive_and_remember, derive_at_once, explain_and_remember};
+pub use memory::{Memory, derive_and_remember, explain_and_remember};
 pub use terminal::is_at_terminal;
 use tt_harness::{AGENT_ID_VARIABLE, EXPORT_VARIABLE, Harness, TERMINAL_VARIABLES};
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::paths::short_hash;
-use tt_proto::{AgentId, Error};
+use tt_proto::{AgentId, Error, ErrorCode};
+pub use user::user_name;
 
-use crate::liveness::{Process, Processes};
+use crate::liveness::{LookTimeout, Process, Processes};
 
 /// What the daemon knows about a caller before it derives an identity.
 #[derive(Debug, Clone)]
@@ -32,12 +34,30 @@ pub fn derive(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Identity
     Derivation::new(caller, processes).run()
 }
 
+/// Finds the process that runs the caller's session and others. May block.
+pub fn find_server(caller: &Caller<'_>, harness: &str, processes: &dyn Processes) -> Option<Anchor> {
+    let harness = tt_harness::by_name(harness)?;
+    let server = Derivation::new(caller, processes).server(harness)?;
+    Some(processes.anchor(&server))
+}
+
 /// Returns every step of the derivation.
 fn explain(caller: &Caller<'_>, processes: &dyn Processes) -> Result<Vec<Step>, Error> {
     let mut derivation = Derivation::new(caller, processes);
     derivation.explain_lineage();
     derivation.run()?;
     Ok(derivation.steps)
+}
+
+/// The refusal of a caller whose processes cannot be looked at: it might be taken for somebody else.
+pub fn unidentified(timeout: LookTimeout) -> Error {
+    let hangs = |pid: u32| format!("process {pid} hangs and cannot be read, so it is not known who is calling");
+    let many = || "too many processes hang and cannot be read, so it is not known who is calling".to_owned();
+    let error = Error::new(ErrorCode::AgentIdRequired, timeout.pid.map_or_else(many, hangs));
+    match timeout.pid {
+        Some(pid) => error.hint(format!("end or mend process {pid}")).detail("pid", pid),
+        None => error.hint("find the processes that hang, and end or mend them"),
+    }
 }
 
 struct Derivation<'a> {
@@ -154,10 +174,19 @@ impl<'a> Derivation<'a> {
         };
         // A process is one in its pid namespace only; a session is the same in all namespaces of the machine.
         let host = if session_id.is_some() { self.processes.machine_id() } else { self.processes.host_id() };
-        let hash = short_hash([harness.name, host.as_str(), key.as_str(), self.caller.user].map(str::as_bytes));
+        let anchor = match self.server(harness) {
+            Some(server) => {
+                self.step(
+                    "server",
+                    format!("process {} runs several sessions: it speaks for none of them", server.pid),
+                );
+                None
+            }
+            None => anchor,
+        };
         self.explain_anchor(anchor.as_ref());
         Identity {
-            agent_id: AgentId::trusted(format!("{}:{hash}", harness.name)),
+            agent_id: agent_id(harness.name, &host, &key, self.caller.user),
             display_name: harness.name.to_owned(),
             harness: Some(harness.name.to_owned()),
             session_id,
@@ -165,6 +194,15 @@ impl<'a> Derivation<'a> {
             anchor,
             user: self.caller.user.to_owned(),
         }
+    }
+
+    /// The process of the harness nearest above the caller, if it runs several sessions.
+    fn server(&self, harness: &'static Harness) -> Option<Process> {
+        let server = harness.server.as_ref()?;
+        let nearest = self.ancestors().find(|process| self.is(harness, process))?;
+        // A launcher may come first in the list, as an interpreter and its script do.
+        let is_server = self.processes.arguments(&nearest).iter().skip(1).take(2).any(|word| word == server.argument);
+        is_server.then_some(nearest)
     }
 
     /// The key and anchor of a caller without a session id: the outermost process of the harness, so that a call through
@@ -226,6 +264,7 @@ impl<'a> Derivation<'a> {
     fn overridden(&mut self, agent_id: AgentId) -> Identity {
         let harness = self.harness_from_signals().map(|(harness, _)| harness);
         let anchor = match harness {
+            Some(harness) if self.server(harness).is_some() => None,
             Some(harness) => self.session_anchor(harness),
             None => self.session_leader(),
         };
@@ -274,6 +313,12 @@ impl<'a> Derivation<'a> {
     }
 }
 
+/// The id of the member that a session is, or a process where no session is known.
+pub fn agent_id(harness: &str, host_id: &str, key: &str, user: &str) -> AgentId {
+    let hash = short_hash([harness, host_id, key, user].map(str::as_bytes));
+    AgentId::trusted(format!("{harness}:{hash}"))
+}
+
 fn process_key(process: &Process) -> String {
     format!("{}@{}", process.pid, process.started_at)
 }
@@ -281,10 +326,8 @@ fn process_key(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use super::*;
-    use crate::liveness::Looks;
 
     /// A process table held in memory, and whether the callers are in another pid namespace.
     #[derive(Default, Clone)]
@@ -344,14 +387,11 @@ mod tests {
         let (table, pid) = chain(names);
         let caller = Caller { pid: Some(pid), user: "alice", signals };
         let identity = derive(&caller, &table).unwrap();
-        // An immediate answer is always the same identity, and once all arguments are remembered there is one.
+        // What is remembered changes nothing.
         let memory = Memory::default();
-        if let Some(at_once) = derive_at_once(&caller, &table, &memory) {
-            assert_eq!(at_once.unwrap(), identity);
+        for _ in 0..2 {
+            assert_eq!(derive_and_remember(&caller, &table, &memory).unwrap(), identity);
         }
-        let looks = Looks::new(Arc::new(table.clone()));
-        assert_eq!(derive_and_remember(&caller, &looks, &memory).unwrap(), identity);
-        assert_eq!(derive_at_once(&caller, &table, &memory).unwrap().unwrap(), identity);
         identity
     }
 

@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::rpc::MAX_CONNECTIONS;
+use crate::rpc::{MAX_CLOSING, MAX_CONNECTIONS};
 
 /// The most descriptors that are asked for. The usual soft limit is lower than it need be.
 const MAX_DESCRIPTORS: u64 = 4096;
@@ -36,7 +36,7 @@ impl Descriptors {
     }
 
     fn of(limit: usize) -> Self {
-        let free = limit.saturating_sub(RESERVE);
+        let free = limit.saturating_sub(RESERVE + MAX_CLOSING);
         let connections = (free / 2).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS);
         Self { connections, watches: free.saturating_sub(connections) }
     }
@@ -50,7 +50,7 @@ mod tests {
     fn connections_and_watches_leave_the_reserve_alone() {
         for limit in [96, 128, 256, 1024, 4096, 1_000_000] {
             let Descriptors { connections, watches } = Descriptors::of(limit);
-            assert!(connections + watches + RESERVE <= limit, "{limit}");
+            assert!(connections + MAX_CLOSING + watches + RESERVE <= limit, "{limit}");
             assert!(connections >= MIN_CONNECTIONS && watches >= MIN_CONNECTIONS, "{limit}");
         }
         assert_eq!(Descriptors::of(4096).connections, MAX_CONNECTIONS);

@@ -27,8 +27,10 @@ use tt_store::sqlite::SqliteStore;
 use crate::background;
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::identity;
 use crate::liveness::{Kernel, Looks, Processes, Watch};
 use crate::rpc::{self, Shared};
+use crate::sessions::Sessions;
 use descriptors::Descriptors;
 use lock::{Acquired, Lock};
 use socket::{OwnFile, Socket};
@@ -109,11 +111,13 @@ pub struct Daemon {
     socket: Socket,
     lock: Lock,
     stop: watch::Sender<bool>,
+    user: String,
 }
 
 impl Daemon {
     /// Everything up to being ready. None when another daemon already serves.
     pub fn start(mut options: Options, passed: listenfd::ListenFd) -> Result<Option<Self>, Error> {
+        let user = identity::user_name()?;
         data_dir::prepare(&options.paths, options.filesystem)?;
         let activated = passed.len() > 0;
         let Acquired::Held(lock) = lock::acquire(&options.paths, activated)? else { return Ok(None) };
@@ -137,7 +141,7 @@ impl Daemon {
             options.idle_exit = None;
         }
         tracing::info!(version = options.version, socket = %options.paths.socket.display(), "ready");
-        Ok(Some(Self { options, store, socket, lock, stop: watch::Sender::new(false) }))
+        Ok(Some(Self { options, store, socket, lock, stop: watch::Sender::new(false), user }))
     }
 
     /// A handle that tells the daemon to stop.
@@ -148,23 +152,29 @@ impl Daemon {
     /// Serves until it is told to stop, then drains and closes. The lock is released last: the daemon that gets it next finds
     /// everything in order.
     pub async fn serve(self) -> Result<(), Error> {
-        let Self { options, store, socket, lock, stop } = self;
+        let Self { options, store, socket, lock, stop, user } = self;
         let cannot =
             |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
         let (listener, own) = socket.into_parts().map_err(cannot)?;
         let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
         let (watch, exits) = Watch::new(looks.clone(), descriptors.watches);
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
-        let engine = Engine::new(Arc::new(store), clock, Arc::new(watch), policy);
+        let home = options.home.clone();
+        let (sessions, changes) = Sessions::new(watch, looks.clone(), clock.clone(), user.clone(), home);
+        let engine = Engine::new(Arc::new(store), clock, Arc::new(sessions.clone()), policy);
         // Before anything can happen.
-        let (newest, unread) = engine.read(|reader| Ok((reader.newest_event(None)?, reader.unread()?))).await?;
+        let stored =
+            engine.read(|reader| Ok((reader.newest_event(None)?, reader.unread()?, reader.sessions()?))).await?;
+        let (newest, unread, stored) = stored;
+        sessions.restore(stored);
         engine.unread().load(unread);
         engine.membership_cursors().start_all(newest);
-        let shared = Arc::new(Shared::new(options, looks, descriptors, engine.clone(), stop));
+        let shared = Shared::new(options, user, looks, descriptors, engine.clone(), sessions.clone(), stop);
+        let shared = Arc::new(shared);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(leave_when_lost(shared.clone()));
         tasks.spawn(memory::give_back(shared.connections.clone()));
-        tasks.spawn(background::run(engine.clone(), exits));
+        tasks.spawn(background::run(engine.clone(), sessions.clone(), exits, changes));
         if let Some(rest) = shared.options.idle_exit {
             tasks.spawn(leave_when_idle(shared.clone(), rest));
         }
@@ -174,6 +184,7 @@ impl Daemon {
         let served = served.and(lost.map_or(Ok(()), Err));
         if served.is_ok() {
             background::store_presence(&engine).await;
+            background::save_sessions_at_last(&engine, &sessions).await;
         }
         engine.store().close();
         tracing::info!("stopped");
@@ -201,7 +212,12 @@ async fn leave_when_lost(shared: Arc<Shared>) {
 
 async fn leave_when_idle(shared: Arc<Shared>, rest: Duration) {
     shared.activity.rested(rest).await;
-    while background::anyone_holds(&shared.engine).await {
+    // A hook starts no daemon in the middle of a session, so one that left would miss what happens there. And what is due at
+    // a certain time would be late.
+    while shared.sessions.any_lives()
+        || shared.engine.timers().has_deadlines()
+        || background::anyone_holds(&shared.engine).await
+    {
         tokio::time::sleep(rest).await;
         shared.activity.rested(rest).await;
     }

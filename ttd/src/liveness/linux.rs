@@ -1,8 +1,10 @@
 //! Linux: `/proc`, and a pidfd for each process that is watched.
 #![expect(unsafe_code, reason = "pidfd_open has no safe wrapper; the descriptor it returns is owned at once")]
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use tokio::io::Interest;
@@ -46,6 +48,23 @@ pub(super) fn arguments(pid: u32) -> Vec<String> {
     let cmdline = read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = cmdline.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// A variable of the environment in which a process was started.
+pub(super) fn variable(pid: u32, name: &str) -> Option<OsString> {
+    let environment = read(&format!("/proc/{pid}/environ")).ok()?;
+    let mut entries = environment.split(|byte| *byte == 0);
+    let value = entries.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(OsString::from_vec(value.to_vec()))
+}
+
+/// Whether a process has a controlling terminal.
+pub(super) fn has_terminal(pid: u32) -> Option<bool> {
+    let stat = read(&format!("/proc/{pid}/stat")).ok()?;
+    let stat = std::str::from_utf8(&stat).ok()?;
+    // Field 7 of proc_pid_stat(5), counted from the state, which is field 3.
+    let terminal = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().nth(4)?;
+    Some(terminal != "0")
 }
 
 /// Reads a file of `/proc` in few calls. Such a file reports a length of zero, so an ordinary read begins with a few bytes.

@@ -10,6 +10,7 @@ mod linux;
 mod looks;
 #[cfg(target_os = "macos")]
 mod macos;
+mod threads;
 mod watch;
 
 #[cfg(target_os = "linux")]
@@ -17,11 +18,12 @@ use linux as platform;
 #[cfg(target_os = "macos")]
 use macos as platform;
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-pub use looks::Looks;
+pub use looks::{LookTimeout, Looks};
 use nix::errno::Errno;
 use tt_proto::hello::Anchor;
 use tt_proto::paths::short_hash;
@@ -59,6 +61,16 @@ pub trait Processes: Send + Sync {
 
     /// The working directory of a process as the kernel names it, if that needs no look at the filesystem.
     fn cwd(&self, _pid: u32) -> Option<PathBuf> {
+        None
+    }
+
+    /// A variable of the environment in which a process was started, if it can be read. May block.
+    fn variable(&self, _pid: u32, _name: &str) -> Option<OsString> {
+        None
+    }
+
+    /// Whether a process has a controlling terminal; none if that cannot be told.
+    fn has_terminal(&self, _pid: u32) -> Option<bool> {
         None
     }
 
@@ -170,6 +182,16 @@ impl Processes for Kernel {
         platform::shares_namespace(pid)
     }
 
+    #[cfg(target_os = "linux")]
+    fn variable(&self, pid: u32, name: &str) -> Option<OsString> {
+        platform::variable(pid, name)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn has_terminal(&self, pid: u32) -> Option<bool> {
+        platform::has_terminal(pid)
+    }
+
     fn host_id(&self) -> String {
         match &self.namespace {
             None => self.machine_id(),
@@ -231,6 +253,21 @@ mod tests {
             assert_eq!(pair[0].parent, pair[1].pid);
         }
         assert_eq!(lineage.last().unwrap().parent, 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_environment_of_a_process_is_the_one_it_was_started_in() {
+        let mut child = std::process::Command::new("cat");
+        child.env_clear().env("HOME", "/somewhere").env("HOMELAND", "x").stdin(std::process::Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let kernel = Kernel::new();
+        assert_eq!(kernel.variable(child.id(), "HOME").as_deref(), Some("/somewhere".as_ref()));
+        assert_eq!(kernel.variable(child.id(), "HOM"), None);
+        assert_eq!(kernel.has_terminal(child.id()), kernel.has_terminal(std::process::id()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!((kernel.variable(child.id(), "HOME"), kernel.has_terminal(child.id())), (None, None));
     }
 
     #[tokio::test]

@@ -56,8 +56,8 @@ impl Watch {
     pub fn new(looks: Looks, max_watched: usize) -> (Self, mpsc::UnboundedReceiver<Anchor>) {
         let (exited, reports) = mpsc::unbounded_channel();
         let inner = Inner {
-            host_id: looks.processes().host_id(),
-            earlier_host_ids: looks.processes().earlier_host_ids(),
+            host_id: looks.host_id(),
+            earlier_host_ids: looks.earlier_host_ids(),
             looks,
             known: Mutex::default(),
             exited,
@@ -103,18 +103,22 @@ impl Watch {
             let _inside = runtime.enter();
             // Opened first: if the start time is right after that, what was opened is this process and no later one.
             let exit = processes.open(pid);
-            Ok((processes.started_at(pid)?, exit))
+            processes.started_at(pid).map(|started_at| (started_at, exit))
         };
-        match self.0.looks.run(pid, look) {
-            Ok((started_at, exit)) if started_at == anchor.process_started_at => {
+        match self.0.looks.run_blocking(look) {
+            Ok(Ok((started_at, exit))) if started_at == anchor.process_started_at => {
                 (Liveness::Alive, exit.map_err(|e| self.warn(pid, &e)).ok())
             }
             // Only a start time we wrote ourselves can prove that the pid belongs to another process now.
-            Ok(_) if own => (Liveness::Gone, None),
-            Ok(_) => (Liveness::Unknown, None),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (Liveness::Gone, None),
-            Err(e) => {
+            Ok(Ok(_)) if own => (Liveness::Gone, None),
+            Ok(Ok(_)) => (Liveness::Unknown, None),
+            Ok(Err(e)) if e.kind() == io::ErrorKind::NotFound => (Liveness::Gone, None),
+            Ok(Err(e)) => {
                 self.warn(pid, &e);
+                (Liveness::Unknown, None)
+            }
+            Err(e) => {
+                self.warn(pid, &io::Error::other(e));
                 (Liveness::Unknown, None)
             }
         }

@@ -1,31 +1,34 @@
 //! The open connections: who each belongs to, its calls in progress, and which one is closed when there are too many. What
-//! they may take of the memory is in `debt.rs`.
+//! they may take of the memory is in `debt.rs`, and their streams are in `tracked_stream.rs`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use jsonrpsee::Extensions;
 use nix::sys::socket::{Shutdown, shutdown};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tt_proto::hello::{Identity, Signals};
 use tt_proto::{Error, ErrorCode, RoomId};
 use tt_rules::ConnectionId;
 
-use super::debt::{AnswerRoom, Debt, Frames, LargeRequests, SMALL_REQUEST_BYTES, Total};
+use super::debt::{AnswerRoom, Debt, LargeRequests, SMALL_REQUEST_BYTES, Total};
+use super::tracked_stream::TrackedStream;
 use crate::lifecycle::idle::{Activity, Busy};
 use crate::listeners::Listeners;
+use crate::sessions::Conversation;
 
 /// The most open connections. One more closes another or is refused; see `Standing`.
 pub const MAX_CONNECTIONS: usize = 512;
+
+/// Connections that were closed for others and whose descriptors are still open. A burst waits for them to end before it goes on.
+pub const MAX_CLOSING: usize = 8;
 
 /// A process with more connections than this loses one of its own first, also one that is in use.
 const FAIR_SHARE: usize = 32;
@@ -63,6 +66,8 @@ pub struct Connection {
     traffic: AtomicUsize,
     /// Whether it has become a WebSocket.
     upgraded: AtomicBool,
+    /// The daemon has closed it. Nothing more is read, so that its tasks end whatever else they wait for.
+    closing: AtomicBool,
     /// True once the stream is closed.
     closed: watch::Sender<bool>,
     /// The client does not read its responses.
@@ -85,14 +90,25 @@ struct Incoming {
 #[derive(Debug)]
 pub struct Session {
     pub identity: Identity,
+    /// Of a hook, once it has reported: the member that its session is, which it speaks for from then on.
+    pub member: OnceLock<Identity>,
     /// What the identity was derived from, besides processes.
     pub signals: Signals,
+    /// The conversation of a harness that it was made in, if that is known.
+    pub conversation: Option<Conversation>,
     /// The client's working directory, which relative paths start from.
     pub cwd: Option<PathBuf>,
     /// The room of the path named by the last greeting, or why there is none.
     pub here: Mutex<Result<RoomId, Error>>,
     /// Whether its calls make the caller a member, as the last greeting asked.
     pub joins: AtomicBool,
+}
+
+impl Session {
+    /// Who makes the calls of this connection.
+    pub fn identity(&self) -> &Identity {
+        self.member.get().unwrap_or(&self.identity)
+    }
 }
 
 /// A call in progress on a connection.
@@ -158,7 +174,7 @@ impl Call {
 
     /// Who is calling.
     pub fn identity(&self) -> Result<&Identity, Error> {
-        self.session().map(|session| &session.identity)
+        self.session().map(Session::identity)
     }
 
     /// Resolves when the connection is closed. The server does not cancel the call.
@@ -185,7 +201,8 @@ impl Drop for Call {
         );
         if before_in_all == MAX_CALLS_IN_ALL {
             connection.all.lock().values().for_each(|connection| connection.resume());
-        } else if before >= MAX_CALLS {
+        } else if before >= MAX_CALLS || (before == 1 && before_in_all > MAX_CALLS_IN_ALL) {
+            // However many calls there are in all, a connection without one is read.
             connection.resume();
         }
     }
@@ -215,8 +232,11 @@ impl Connection {
 
     /// Whether the next request may be read. The server starts every request it reads, so a client that sends requests
     /// without reading responses, or faster than they can be answered, would otherwise fill the memory.
-    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         let full = || {
+            if self.is_closing() {
+                return false;
+            }
             let calls = self.calls.load(Ordering::Acquire);
             let too_many_in_all = calls > 0 && self.all.inner.calls.load(Ordering::Acquire) >= MAX_CALLS_IN_ALL;
             self.stuck.load(Ordering::Acquire) || calls >= MAX_CALLS || too_many_in_all
@@ -230,9 +250,9 @@ impl Connection {
     }
 
     /// Whether the request that is being read is short enough, or may be a large one.
-    fn poll_incoming(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_incoming(&self, cx: &Context<'_>) -> Poll<()> {
         let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
-        if incoming.bytes < SMALL_REQUEST_BYTES || incoming.large {
+        if incoming.bytes < SMALL_REQUEST_BYTES || incoming.large || self.is_closing() {
             return Poll::Ready(());
         }
         let (begun, slow) = self.all.inner.large_requests.poll_begin(self.id, cx);
@@ -247,7 +267,7 @@ impl Connection {
     }
 
     /// Counts what was read. `large`: a large request begins in it.
-    fn note_read(&self, bytes: usize, large: bool) {
+    pub(super) fn note_read(&self, bytes: usize, large: bool) {
         self.traffic.fetch_add(bytes, Ordering::Relaxed);
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner).bytes +=
             if large { bytes.max(SMALL_REQUEST_BYTES) } else { bytes };
@@ -273,7 +293,7 @@ impl Connection {
     }
 
     /// Notes whether the client accepted what was written.
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    pub(super) fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
             self.traffic.fetch_add(*bytes, Ordering::Relaxed);
             self.debt.pay(&self.all.inner.total, *bytes);
@@ -291,7 +311,17 @@ impl Connection {
     }
 
     fn close(&self) {
+        self.closing.store(true, Ordering::Release);
         let _ = shutdown(self.fd, Shutdown::Both);
+        self.resume();
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_upgraded(&self) -> bool {
+        self.upgraded.load(Ordering::Acquire)
     }
 }
 
@@ -328,9 +358,14 @@ pub struct Connections {
     inner: Arc<Inner>,
 }
 
+/// A descriptor for a connection. There are as many as connections may be open or closing.
+#[derive(Debug)]
+pub struct Vacancy(#[expect(dead_code, reason = "held until the descriptor is closed")] OwnedSemaphorePermit);
+
 #[derive(Debug)]
 struct Inner {
     most: usize,
+    descriptors: Arc<Semaphore>,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
     ids: AtomicU64,
     uses: AtomicU64,
@@ -349,6 +384,7 @@ impl Connections {
     pub fn new(most: usize) -> Self {
         let inner = Inner {
             most,
+            descriptors: Arc::new(Semaphore::new(most + MAX_CLOSING)),
             open: Mutex::default(),
             ids: AtomicU64::new(0),
             uses: AtomicU64::new(0),
@@ -390,13 +426,24 @@ impl Connections {
             connection.close();
         }
     }
+
     pub fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Waits until there is a descriptor for one more connection.
+    pub async fn vacancy(&self) -> Vacancy {
+        match self.inner.descriptors.clone().acquire_owned().await {
+            Ok(permit) => Vacancy(permit),
+            // It is never closed.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Adds a connection, and closes another if there are too many. None if no other may be closed.
     pub fn admit(
         &self,
+        vacancy: Vacancy,
         stream: UnixStream,
         pid: Option<u32>,
         activity: Activity,
@@ -415,6 +462,7 @@ impl Connections {
             incoming: Mutex::default(),
             traffic: AtomicUsize::new(0),
             upgraded: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             listeners,
             closed: watch::Sender::new(false),
             stuck: AtomicBool::new(false),
@@ -427,19 +475,26 @@ impl Connections {
         }
         open.insert(connection.id, connection.clone());
         drop(open);
-        let tracked = TrackedStream {
-            entry: Entry { connections: self.clone(), connection: connection.clone() },
-            stream,
-            frames: Frames::default(),
-            last_bytes: [0; 4],
-            held: Vec::new(),
-        };
-        Some((tracked, connection))
+        Some((TrackedStream::new(self.clone(), connection.clone(), stream, vacancy), connection))
     }
 
     /// Closes the connection that is needed least, if one may be closed.
     pub fn close_one(&self) {
         close_least(&mut self.lock());
+    }
+
+    /// Forgets a connection whose stream is closed.
+    pub(super) fn end(&self, connection: &Connection) {
+        let inner = &self.inner;
+        self.lock().remove(&connection.id);
+        connection.debt.end(&inner.total);
+        inner.large_requests.end(connection.id);
+        connection.closed.send_replace(true);
+        let traffic = connection.traffic.load(Ordering::Relaxed) + CONNECTION_BYTES;
+        if inner.ended_traffic.fetch_add(traffic, Ordering::Relaxed) + traffic > LARGE_TRAFFIC_BYTES {
+            inner.ended_traffic.store(0, Ordering::Relaxed);
+            inner.large_traffic_ended.notify_one();
+        }
     }
 
     /// Closes every connection.
@@ -472,178 +527,5 @@ fn close_least(open: &mut HashMap<u64, Arc<Connection>>) -> bool {
     true
 }
 
-/// The stream of an open connection. Its entry is dropped first, so that no descriptor is used after it was closed.
-#[derive(Debug)]
-pub struct TrackedStream {
-    entry: Entry,
-    stream: UnixStream,
-    frames: Frames,
-    /// The end of what was read before it became a WebSocket.
-    last_bytes: [u8; 4],
-    /// What was read and may not be handed on yet: the head of a large request.
-    held: Vec<u8>,
-}
-
-impl TrackedStream {
-    /// Looks at what was read. Returns whether a large request begins in it.
-    fn scan(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        if self.entry.connection.upgraded.load(Ordering::Acquire) {
-            // Bytes that came with the request for the upgrade would be unknown here.
-            return if &self.last_bytes == b"\r\n\r\n" {
-                Ok(self.frames.scan(bytes))
-            } else {
-                Err(ErrorKind::InvalidData.into())
-            };
-        }
-        for byte in bytes.iter().skip(bytes.len().saturating_sub(4)) {
-            self.last_bytes.rotate_left(1);
-            self.last_bytes[3] = *byte;
-        }
-        Ok(false)
-    }
-}
-
-#[derive(Debug)]
-struct Entry {
-    connections: Connections,
-    connection: Arc<Connection>,
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let (inner, connection) = (&self.connections.inner, &self.connection);
-        self.connections.lock().remove(&connection.id);
-        connection.debt.end(&inner.total);
-        inner.large_requests.end(connection.id);
-        connection.closed.send_replace(true);
-        let traffic = connection.traffic.load(Ordering::Relaxed) + CONNECTION_BYTES;
-        if inner.ended_traffic.fetch_add(traffic, Ordering::Relaxed) + traffic > LARGE_TRAFFIC_BYTES {
-            inner.ended_traffic.store(0, Ordering::Relaxed);
-            inner.large_traffic_ended.notify_one();
-        }
-    }
-}
-
-impl AsyncRead for TrackedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(self.entry.connection.poll_readable(cx));
-        if !self.held.is_empty() {
-            let fits = self.held.len().min(buf.remaining());
-            buf.put_slice(&self.held[..fits]);
-            self.held.drain(..fits);
-            return Poll::Ready(Ok(()));
-        }
-        let before = buf.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let read = &buf.filled()[before..];
-        let large = self.scan(read)?;
-        self.entry.connection.note_read(read.len(), large);
-        if large && self.entry.connection.poll_incoming(cx).is_pending() {
-            self.held = read.to_vec();
-            buf.set_filled(before);
-            return Poll::Pending;
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for TrackedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.entry.connection.wrote(written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.entry.connection.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_connection_with_too_many_calls_under_way_is_read_again_once_one_is_answered() {
-        let (mut client, stream) = UnixStream::pair().unwrap();
-        let (mut tracked, connection) =
-            Connections::new(1).admit(stream, None, Activity::new(), Listeners::default()).unwrap();
-        let mut extensions = Extensions::new();
-        extensions.insert(connection);
-        let mut calls: Vec<Call> = (0..MAX_CALLS).map(|_| Call::of(&extensions).unwrap()).collect();
-        client.write_all(b"one more").await.unwrap();
-        let (sender, mut read) = oneshot::channel();
-        tokio::spawn(async move {
-            let mut bytes = [0; 8];
-            tracked.read_exact(&mut bytes).await.unwrap();
-            sender.send(bytes)
-        });
-        // The bytes are there, and the reader has had its chance to take them.
-        tokio::task::yield_now().await;
-        client.writable().await.unwrap();
-        tokio::task::yield_now().await;
-        assert!(read.try_recv().is_err(), "read although nothing was answered");
-        calls.pop();
-        assert_eq!(&read.await.unwrap(), b"one more");
-    }
-
-    /// Connections of these processes, in this order, and what each is doing.
-    fn open(connections: &Connections, pids: &[u32], busy: bool) -> Vec<(TrackedStream, Option<Call>)> {
-        let open = |pid: &u32| {
-            let (_, stream) = UnixStream::pair().unwrap();
-            let (tracked, connection) =
-                connections.admit(stream, Some(*pid), Activity::new(), Listeners::default()).expect("room");
-            let mut extensions = Extensions::new();
-            extensions.insert(connection);
-            (tracked, busy.then(|| Call::of(&extensions).unwrap()))
-        };
-        pids.iter().map(open).collect()
-    }
-
-    fn pids(connections: &Connections) -> Vec<u32> {
-        let mut pids: Vec<u32> = connections.lock().values().filter_map(|connection| connection.pid).collect();
-        pids.sort_unstable();
-        pids
-    }
-
-    #[tokio::test]
-    async fn there_are_never_more_connections_than_the_limit_and_the_greediest_process_loses_first() {
-        let connections = Connections::new(5);
-        let _waits = open(&connections, &[1, 2, 2, 2], true);
-        let _idle = open(&connections, &[3], false);
-        let _newcomers = open(&connections, &[4, 5, 6], true);
-        assert_eq!(pids(&connections), [1, 2, 4, 5, 6], "the unused one, then one after the other of process 2");
-        let (_, stream) = UnixStream::pair().unwrap();
-        assert!(connections.admit(stream, Some(7), Activity::new(), Listeners::default()).is_none());
-        assert_eq!(pids(&connections), [1, 2, 4, 5, 6], "nobody's only wait is ended for a newcomer");
-    }
-
-    #[tokio::test]
-    async fn a_process_that_takes_all_connections_pays_with_its_own() {
-        let connections = Connections::new(FAIR_SHARE + 10);
-        let _waits = open(&connections, &[1, 2, 3], true);
-        let _greedy = open(&connections, &[9; 2 * FAIR_SHARE], true);
-        let _newcomers = open(&connections, &[4, 5], true);
-        let others: Vec<u32> = pids(&connections).into_iter().filter(|pid| *pid != 9).collect();
-        assert_eq!((others, connections.count()), (vec![1, 2, 3, 4, 5], FAIR_SHARE + 10));
-    }
-}
+mod tests;

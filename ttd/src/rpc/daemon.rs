@@ -3,10 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jsonrpsee::Extensions;
-use tt_proto::hello::{CAPABILITIES, Greeting, Identity, Program};
+use tt_proto::hello::{Anchor, CAPABILITIES, Greeting, Identity, Program, Signals};
 use tt_proto::requests::{
     DaemonStatus, DaemonStatusAnswer, DaemonStop, Hello, Stopping, Welcome, Whoami, WhoamiAnswer,
 };
@@ -14,8 +14,9 @@ use tt_proto::room::nobody_joined;
 use tt_proto::{Error, ErrorCode, PROTOCOL, RoomId};
 
 use super::register::{Module, register};
-use super::{Call, Session, Shared, blocking};
+use super::{Call, Session, Shared};
 use crate::identity::{self, Caller};
+use crate::liveness::Processes;
 use crate::workspace::{self, Directory};
 
 /// The most bytes of variables and paths in a greeting.
@@ -34,14 +35,15 @@ async fn hello(shared: Arc<Shared>, extensions: Extensions, request: Hello) -> R
     let call = Call::of(&extensions)?;
     check_protocol(&shared, &hello)?;
     check_size(&hello)?;
-    let (identity, room_id) = match identify_at_once(&shared, &call, &hello) {
-        Some(found) => found,
-        None => identify(&shared, &call, &hello).await?,
-    };
+    let (identity, room_id) = identify(&shared, &call, &hello).await?;
+    let server = find_server(&shared, &call, &identity, &hello.signals).await?;
+    let (identity, conversation) = shared.sessions.bind(identity, &hello.signals, server).await;
     // An identity is for the life of a connection: a second hello may repeat it but never change it.
     let session = || Session {
         identity: identity.clone(),
+        member: OnceLock::new(),
         signals: hello.signals.clone(),
+        conversation: conversation.clone(),
         cwd: hello.cwd.as_ref().map(Into::into),
         here: Mutex::new(Err(nowhere())),
         joins: AtomicBool::new(false),
@@ -80,19 +82,21 @@ async fn whoami(shared: Arc<Shared>, extensions: Extensions, request: Whoami) ->
     let Whoami { explain } = request;
     let call = Call::of(&extensions)?;
     let session = call.session()?;
-    let explanation = if explain.unwrap_or(false) {
+    let mut explanation = if explain.unwrap_or(false) {
         let (pid, signals) = (call.connection.pid, session.signals.clone());
-        let (this, permit) = (shared.clone(), shared.lookup_permit(|| "the caller".to_owned()).await?);
-        let explain = move || {
-            let _permit = permit;
+        let this = shared.clone();
+        let explain = move |processes: &dyn Processes| {
             let caller = Caller { pid, user: &this.user, signals: &signals };
-            identity::explain_and_remember(&caller, &this.looks, &this.memory)
+            identity::explain_and_remember(&caller, processes, &this.memory)
         };
-        blocking(explain).await?
+        shared.looks.run(explain).await.map_err(identity::unidentified)??
     } else {
         Vec::new()
     };
-    Ok(WhoamiAnswer { identity: session.identity.clone(), explanation })
+    if explain.unwrap_or(false) {
+        explanation.extend(shared.sessions.explain(session.identity()));
+    }
+    Ok(WhoamiAnswer { identity: session.identity().clone(), explanation })
 }
 
 async fn daemon_status(
@@ -117,6 +121,7 @@ async fn daemon_status(
         connections: shared.connections.count(),
         calls: shared.activity.count(),
         waiters: shared.engine.waiters().count(),
+        remembered: shared.engine.remembered(),
         schema: shared.engine.read(|reader| reader.schema()).await?,
         idle_exit_ms: shared.options.idle_exit.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
     })
@@ -129,43 +134,49 @@ async fn daemon_stop(shared: Arc<Shared>, extensions: Extensions, _: DaemonStop)
     Ok(Stopping { status: "stopping".into(), pid: std::process::id() })
 }
 
-/// The caller's identity and room, if both are known without blocking: its working directory is where it says and has a
-/// room.
-fn identify_at_once(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Option<(Identity, Option<RoomId>)> {
-    let pid = call.connection.pid?;
-    let processes = shared.options.processes.as_ref();
-    let asked = workspace::absolute(hello.context_path.as_deref()?, hello.cwd.as_deref().map(Path::new)).ok()?;
-    let directory = Directory::of_process(&asked, processes.cwd(pid), shared.home.as_deref())?;
-    // A room above it may be outside of its repository, which only the disk can tell.
-    let room_id = shared.engine.store().known_room_at(&mut std::iter::once(directory.path()))?;
-    let caller = Caller { pid: Some(pid), user: &shared.user, signals: &hello.signals };
-    let identity = identity::derive_at_once(&caller, processes, &shared.memory)?.ok()?;
-    Some((identity, Some(room_id)))
+/// The caller's identity and room.
+async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result<(Identity, Option<RoomId>), Error> {
+    let cwd = hello.cwd.as_deref().map(Path::new);
+    let asked = hello.context_path.as_deref().map(|path| workspace::absolute(path, cwd)).transpose()?;
+    let (this, pid, signals) = (shared.clone(), call.connection.pid, hello.signals.clone());
+    let look = move |processes: &dyn Processes| {
+        let caller = Caller { pid, user: &this.user, signals: &signals };
+        let identity = identity::derive_and_remember(&caller, processes, &this.memory);
+        (identity, asked.as_deref().and_then(|asked| known_room(&this, asked, processes.cwd(pid?))))
+    };
+    let (identity, known) = shared.looks.run(look).await.map_err(identity::unidentified)?;
+    let identity = identity?;
+    let Some(path) = hello.context_path.as_deref().filter(|_| known.is_none()) else { return Ok((identity, known)) };
+    // Only the disk tells, which may take long.
+    let look = shared.lookup(cwd, path, |directory| directory.candidates()).await?;
+    let find =
+        |paths: Vec<PathBuf>, reader: &dyn tt_store::Reader| reader.room_at(&mut paths.iter().map(PathBuf::as_path));
+    Ok((identity, shared.engine.read_after(look, find).await?))
 }
 
-/// The caller's identity and room, found on a blocking thread: reading the memory of a stuck process, or a disk, may take
-/// long.
-async fn identify(shared: &Arc<Shared>, call: &Call, hello: &Greeting) -> Result<(Identity, Option<RoomId>), Error> {
-    let (pid, signals) = (call.connection.pid, hello.signals.clone());
-    let this = shared.clone();
-    let derive = move || {
+/// The room of a path, if that is the working directory of the caller and known to have one.
+fn known_room(shared: &Shared, asked: &Path, cwd: Option<PathBuf>) -> Option<RoomId> {
+    let directory = Directory::of_process(asked, cwd, shared.home.as_deref())?;
+    // A room above it may be outside of its repository, which only the disk can tell.
+    shared.engine.store().known_room_at(&mut std::iter::once(directory.path()))
+}
+
+/// The process that runs the caller's session and others, where there is one that is not known yet.
+pub(super) async fn find_server(
+    shared: &Arc<Shared>,
+    call: &Call,
+    identity: &Identity,
+    signals: &Signals,
+) -> Result<Option<Anchor>, Error> {
+    let Some(harness) = identity.harness.clone().filter(|_| shared.sessions.lacks_server(identity)) else {
+        return Ok(None);
+    };
+    let (pid, signals, this) = (call.connection.pid, signals.clone(), shared.clone());
+    let find = move |processes: &dyn Processes| {
         let caller = Caller { pid, user: &this.user, signals: &signals };
-        identity::derive_and_remember(&caller, &this.looks, &this.memory)
+        identity::find_server(&caller, &harness, processes)
     };
-    let Some(path) = &hello.context_path else {
-        let permit = shared.lookup_permit(|| "the caller".to_owned()).await?;
-        let derive = move || {
-            let _permit = permit;
-            derive()
-        };
-        return Ok((blocking(derive).await?, None));
-    };
-    let look = shared.lookup(hello.cwd.as_deref().map(Path::new), path, |directory| directory.candidates()).await?;
-    let both = move || Ok((derive()?, look()?));
-    let find = |(identity, paths): (_, Vec<PathBuf>), reader: &dyn tt_store::Reader| {
-        Ok((identity, reader.room_at(&mut paths.iter().map(PathBuf::as_path))?))
-    };
-    shared.engine.read_after(both, find).await
+    shared.looks.run(find).await.map_err(identity::unidentified)
 }
 
 /// Why a connection that named no path stands in no room.

@@ -102,7 +102,7 @@ async fn wait_for_events(
                         }
                         seen = event.event_seq;
                     }
-                    Ok(FeedItem::Event(_)) => {}
+                    Ok(FeedItem::Event(_) | FeedItem::Delivery(_)) => {}
                     Ok(FeedItem::Stored { event_seq }) if event_seq <= seen => {}
                     Ok(FeedItem::Deleted) => return Err(room_not_found(&reader.room_id)),
                     Ok(FeedItem::Stored { .. }) | Err(RecvError::Lagged(_)) => break,
@@ -279,6 +279,7 @@ impl LogReader {
                             return;
                         }
                     }
+                    Ok(FeedItem::Delivery(_)) => {}
                     Ok(FeedItem::Stored { event_seq }) if event_seq <= seen => {}
                     Ok(FeedItem::Stored { .. }) | Err(RecvError::Lagged(_)) => break,
                     Ok(FeedItem::Deleted) | Err(RecvError::Closed) => return end(&sink, cursor, "room_deleted").await,

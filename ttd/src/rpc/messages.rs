@@ -1,4 +1,4 @@
-//! `send_message`, `list_inbox`, `take_messages`, `return_messages`, `confirm_messages`.
+//! `send_message`, `reply`, `withdraw_message`, `list_inbox`, `take_messages`, `return_messages`, `confirm_messages`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,24 @@ use tt_proto::filter::{Filter, Target};
 use tt_proto::message::DeliveryHint;
 use tt_proto::names::means_everyone;
 use tt_proto::requests::{
-    ConfirmMessages, Confirmed, InboxRooms, ListInbox, MAX_LISTED, ReturnMessages, Returned, SendMessage, Sent,
-    Skipped, TakeMessages, Taken,
+    ConfirmMessages, Confirmed, InboxRooms, ListInbox, MAX_LISTED, Reply as ReplyRequest, ReturnMessages, Returned,
+    SendMessage, Sent, Skipped, TakeMessages, Taken, WithdrawMessage, Withdrawn,
 };
 use tt_proto::{AgentId, Error, ErrorCode, EventId, RoomId};
-use tt_rules::{Command, MAX_TAKE, Recipients, Reply, TakeAccess, names};
+use tt_rules::{Command, MAX_TAKE, Recipients, Reply, SendOptions, TakeAccess, names};
+use tt_store::StoredDelivery;
 
 use super::register::{Module, register};
 use super::{Call, Shared, stopping, stopping_error};
-use crate::engine::{HeldMessages, Outcome};
+use crate::delivery;
+use crate::engine::{CommandContext, HeldMessages, Outcome};
 use crate::listeners::Inbox;
 
 /// The most recipients that the answer to a message lists. It is kept under the key of the request.
 const MAX_RECIPIENTS: usize = 50;
+
+/// With more recipients than this, the answer does not say what each of them does.
+const MAX_EXPLAINED: usize = 10;
 
 /// The most rooms that `list_inbox` lists.
 const MAX_INBOX_ROOMS: usize = 1000;
@@ -31,6 +36,8 @@ const MAX_INBOX_ROOMS: usize = 1000;
 /// Adds the methods of this group.
 pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
     register::<SendMessage, _>(module, send_message)?;
+    register::<ReplyRequest, _>(module, reply)?;
+    register::<WithdrawMessage, _>(module, withdraw_message)?;
     register::<ListInbox, _>(module, list_inbox)?;
     register::<TakeMessages, _>(module, take_messages)?;
     register::<ReturnMessages, _>(module, return_messages)?;
@@ -39,8 +46,20 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: SendMessage) -> Result<Sent, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
-    let SendMessage { body, to_agent_id, to, delivery_hint, .. } = request;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
+    let SendMessage { body, to_agent_id, to, delivery_hint, reply_to, expects_reply, timeout_ms, .. } = request;
+    let options = SendOptions {
+        reply_to,
+        expects_reply: expects_reply.unwrap_or(false),
+        timeout: timeout_ms.map(Duration::from_millis),
+        notify_on_delivery: request.notify_on_delivery.unwrap_or(false),
+        notify_after: request.notify_after_ms.map(Duration::from_millis),
+    };
+    let wait_ms = request.wait_ms;
+    if wait_ms.is_some() && !options.expects_reply {
+        let message = "only an answer can be waited for, and this is no question";
+        return Err(Error::new(ErrorCode::InvalidInput, message).hint("say expects_reply, or leave out wait_ms"));
+    }
     let delivery_hint = delivery_hint.as_deref().map(DeliveryHint::parse).transpose()?.unwrap_or_default();
     let to = match (to_agent_id, to) {
         (Some(_), Some(_)) => {
@@ -51,18 +70,61 @@ async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: Send
         (None, _) => Recipients::Room,
     };
     let from_person = shared.is_at_terminal(&call).await?;
-    let command = Command::SendMessage { to, body, delivery_hint, from_person, expires_at: None };
-    let listeners = shared.engine.listeners().clone();
+    let command = Command::SendMessage { to, body, delivery_hint, from_person, options };
+    let mut sent = send(&shared, &room_id, context, command, delivery_hint).await?;
+    if wait_ms.is_some() {
+        let inbox = (room_id, call.identity()?.agent_id.clone());
+        let options = TakeOptions { about: Some(sent.event_seq), ..TakeOptions::all() };
+        let waited = wait_and_take(&shared, &call, &inbox, Surface::Wait, options, wait_ms, None).await;
+        sent.reply = match waited {
+            // The caller repeats the call, and the next daemon goes on with the wait.
+            Err(e) if e.code == ErrorCode::DaemonUnreachable => return Err(e),
+            // The question is sent, whatever becomes of the wait.
+            waited => waited.ok(),
+        };
+    }
+    Ok(sent)
+}
+
+async fn reply(shared: Arc<Shared>, extensions: Extensions, request: ReplyRequest) -> Result<Sent, Error> {
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
+    let from_person = shared.is_at_terminal(&call).await?;
+    let options = SendOptions { reply_to: Some(request.event_seq), ..SendOptions::default() };
+    let (to, delivery_hint) = (Recipients::Room, DeliveryHint::Normal);
+    let command = Command::SendMessage { to, body: request.body, delivery_hint, from_person, options };
+    send(&shared, &room_id, context, command, delivery_hint).await
+}
+
+/// Sends a message, and says what will happen to it.
+async fn send(
+    shared: &Shared,
+    room_id: &RoomId,
+    context: CommandContext,
+    command: Command,
+    delivery_hint: DeliveryHint,
+) -> Result<Sent, Error> {
+    let (listeners, sessions) = (shared.engine.listeners().clone(), shared.sessions.clone());
+    let is_reply = matches!(&command, Command::SendMessage { options: SendOptions { reply_to: Some(_), .. }, .. });
     let answer = move |outcome: &Outcome<'_>| {
         let recipients = match outcome.reply {
             Reply::Sent { recipients } => recipients.as_slice(),
             _ => &[],
         };
-        let recipient = |agent_id: &AgentId| Recipient {
-            surface: listeners.listening(&(outcome.room.room_id.clone(), agent_id.clone())),
-            display_name: names::unique_name(outcome.room, agent_id).map(str::to_owned),
-            state: DeliveryState::Pending,
-            agent_id: agent_id.clone(),
+        let waits = |agent_id: &AgentId| {
+            delivery::waits(outcome.room, agent_id, delivery_hint, false, &listeners, &sessions, outcome.now)
+        };
+        let recipient = |agent_id: &AgentId| {
+            let inbox = (outcome.room.room_id.clone(), agent_id.clone());
+            let awaited = is_reply && listeners.awaits_answer(&inbox);
+            let surface = listeners.listening(&inbox).or(awaited.then_some(Surface::Wait));
+            let is_explained = surface.is_none() && recipients.len() <= MAX_EXPLAINED;
+            Recipient {
+                surface,
+                display_name: names::unique_name(outcome.room, agent_id).map(str::to_owned),
+                waits: is_explained.then(|| waits(agent_id)),
+                ..Recipient::pending(agent_id.clone())
+            }
         };
         let event = outcome.events.iter().find(|event| event.event_type == EventType::MessageSent);
         Sent {
@@ -71,22 +133,47 @@ async fn send_message(shared: Arc<Shared>, extensions: Extensions, request: Send
             created_at: event.map_or(outcome.now.wall, |event| event.created_at),
             recipients: recipients.iter().take(MAX_RECIPIENTS).map(recipient).collect(),
             more: recipients.len().saturating_sub(MAX_RECIPIENTS),
+            reply: None,
         }
     };
-    shared.engine.run(&room_id, context, command, answer).await
+    shared.engine.run(room_id, context, command, answer).await
+}
+
+async fn withdraw_message(
+    shared: Arc<Shared>,
+    extensions: Extensions,
+    request: WithdrawMessage,
+) -> Result<Withdrawn, Error> {
+    let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
+    let event_seq = request.event_seq;
+    let answer = move |outcome: &Outcome<'_>| match outcome.reply {
+        Reply::Withdrawn { withdrawn, too_late } => Withdrawn { event_seq, withdrawn: *withdrawn, too_late: *too_late },
+        _ => Withdrawn { event_seq, withdrawn: 0, too_late: 0 },
+    };
+    shared.engine.run(&room_id, context, Command::WithdrawMessage { event_seq }, answer).await
 }
 
 async fn list_inbox(shared: Arc<Shared>, extensions: Extensions, _: ListInbox) -> Result<InboxRooms, Error> {
-    let me = shared.context(&Call::of(&extensions)?)?.agent_id().clone();
+    let me = shared.reading_context(&Call::of(&extensions)?)?.agent_id().clone();
     let page = shared.engine.read(move |reader| reader.inbox_rooms(&me, MAX_INBOX_ROOMS)).await?;
     Ok(InboxRooms { rooms: page.items, more: page.more })
 }
 
 async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: TakeMessages) -> Result<Taken, Error> {
-    let TakeMessages { room_id, surface, from_agent_id, max_replay, limit, max_bytes, max_wait_ms, after_event_seq } =
-        request;
+    let TakeMessages {
+        room_id,
+        surface,
+        from_agent_id,
+        max_replay,
+        limit,
+        max_bytes,
+        max_wait_ms,
+        after_event_seq,
+        about,
+    } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
-    let inbox = (room_id, shared.context(&call)?.agent_id().clone());
+    let inbox = (room_id, shared.reading_context(&call)?.agent_id().clone());
     let surface = Surface::parse(&surface)?;
     let is_person = call.identity()?.is_person();
     if after_event_seq.is_some() && !is_person {
@@ -96,21 +183,59 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
         )
         .hint("leave out after_event_seq"));
     }
-    let mut stop = shared.stop.subscribe();
-    let listener = shared.engine.listeners().listen(&inbox, surface);
     // A reader that wants very many gets them all, and their number need not be known.
     let max_replay = max_replay.filter(|max| *max <= MAX_LISTED);
-    let limit = limit.unwrap_or(MAX_TAKE);
-    let mut options = TakeOptions { from: from_agent_id, max_replay, limit, max_bytes, access: TakeAccess::Arriving };
+    // A tool answer is in the middle of a turn.
+    let mid_turn = surface == Surface::ToolResponse && about.is_none();
+    let (from, limit, access) = (from_agent_id, limit.unwrap_or(MAX_TAKE), TakeAccess::Arriving);
+    let options = TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access };
+    wait_and_take(&shared, &call, &inbox, surface, options, max_wait_ms, after_event_seq).await
+}
+
+/// Takes what is in an inbox; if that is nothing, waits for something.
+async fn wait_and_take(
+    shared: &Shared,
+    call: &Call,
+    inbox: &Inbox,
+    surface: Surface,
+    mut options: TakeOptions,
+    max_wait_ms: Option<u64>,
+    after_event_seq: Option<i64>,
+) -> Result<Taken, Error> {
+    let is_person = call.identity()?.is_person();
+    let mut stop = shared.stop.subscribe();
+    if shared.is_subagents(call) {
+        // What is shown to a subagent does not reach the conversation that the message is for.
+        let patience = max_wait_ms.map_or(Duration::ZERO, Duration::from_millis).min(shared.engine.policy().wait_max);
+        tokio::select! {
+            () = tokio::time::sleep(patience) => return Ok(Taken::default()),
+            () = stopping(&mut stop) => return Err(stopping_error()),
+        }
+    }
+    let left = shared.conversation_left(call);
+    tokio::pin!(left);
+    let listeners = shared.engine.listeners();
+    let listener = match options.about {
+        Some(_) => listeners.await_answer(inbox),
+        None => listeners.listen(inbox, surface),
+    };
     let started = tokio::time::Instant::now();
+    let mut was_over = false;
     loop {
         // Armed before the look, so that what arrives in between is not missed.
         let arrived = listener.arrived.notified();
         tokio::pin!(arrived);
         arrived.as_mut().enable();
-        let TakenMessages { taken, wait_max, held } = match is_person {
-            true => read(&shared, &call, &inbox, options.clone(), after_event_seq).await?,
-            false => take(&shared, &call, &inbox, options.clone()).await?,
+        let look = async {
+            match is_person {
+                true => read(shared, call, inbox, options.clone(), after_event_seq).await,
+                false => take(shared, call, inbox, options.clone()).await,
+            }
+        };
+        let TakenMessages { taken, wait_max, held } = tokio::select! {
+            biased;
+            left = &mut left => return Err(left),
+            found = look => found?,
         };
         let patience = max_wait_ms.map_or(Duration::ZERO, |ms| wait_max.min(Duration::from_millis(ms)));
         if !taken.events.is_empty() || taken.skipped.is_some() || patience.is_zero() {
@@ -118,22 +243,55 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
             return Ok(taken);
         }
         options.access = TakeAccess::Staying;
+        if was_over {
+            return Ok(Taken { is_over: true, ..taken });
+        }
+        if let Some(question) = options.about
+            && is_over(shared, &inbox.0, question).await?
+        {
+            // What ended it, an answer perhaps, may have come after this look.
+            was_over = true;
+            continue;
+        }
         tokio::select! {
             () = arrived => {}
             () = tokio::time::sleep_until(started + patience) => return Ok(taken),
             () = stopping(&mut stop) => return Err(stopping_error()),
+            left = &mut left => return Err(left),
         }
     }
+}
+
+/// Whether no answer to a question is to be expected any more: it was answered, is over, or never reached anybody.
+async fn is_over(shared: &Shared, room_id: &RoomId, question: i64) -> Result<bool, Error> {
+    let room_id = room_id.clone();
+    let recipients = shared.engine.read(move |reader| reader.recipients(&room_id, question, usize::MAX)).await?;
+    let awaited = |stored: &StoredDelivery| {
+        let row = &stored.row;
+        !row.is_over && matches!(row.state, DeliveryState::Pending | DeliveryState::Delivered)
+    };
+    let is_answered = |stored: &StoredDelivery| stored.row.state == DeliveryState::Answered;
+    Ok(recipients.iter().any(is_answered) || !recipients.iter().any(awaited))
 }
 
 /// What to take from an inbox.
 #[derive(Debug, Clone)]
 pub(super) struct TakeOptions {
     pub(super) from: Option<AgentId>,
+    pub(super) about: Option<i64>,
+    pub(super) mid_turn: bool,
     pub(super) max_replay: Option<usize>,
     pub(super) limit: usize,
     pub(super) max_bytes: Option<usize>,
     pub(super) access: TakeAccess,
+}
+
+impl TakeOptions {
+    /// Everything that is open.
+    fn all() -> Self {
+        let (max_replay, limit, access) = (None, MAX_TAKE, TakeAccess::Arriving);
+        Self { from: None, about: None, mid_turn: false, max_replay, limit, max_bytes: None, access }
+    }
 }
 
 /// What was taken, before its events are read.
@@ -160,8 +318,13 @@ pub(super) async fn take(
     inbox: &Inbox,
     options: TakeOptions,
 ) -> Result<TakenMessages, Error> {
-    let TakeOptions { from, max_replay, limit, max_bytes, access } = options;
-    let command = Command::TakeMessages { from, max_replay, limit, access };
+    if shared.is_subagents(call) {
+        // What is shown to a subagent does not reach the conversation that the message is for.
+        let taken = Taken::default();
+        return Ok(TakenMessages { taken, wait_max: Duration::ZERO, held: None });
+    }
+    let TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access } = options;
+    let command = Command::TakeMessages { from, about, mid_turn, max_replay, limit, access };
     let answer = |outcome: &Outcome<'_>| {
         let wait_max = outcome.room.policy.wait_max;
         match outcome.reply {
@@ -183,7 +346,7 @@ pub(super) async fn take(
         more += rest.len();
         held.iter_mut().for_each(|held| held.give_back(&rest));
     }
-    let taken = Taken { skipped: Skipped::of(&skipped), skipped_seqs: skipped, events, more, cursor_event_seq: None };
+    let taken = Taken { skipped: Skipped::of(&skipped), skipped_seqs: skipped, events, more, ..Taken::default() };
     Ok(TakenMessages { taken, wait_max, held })
 }
 
@@ -205,16 +368,16 @@ async fn read(
     let mut read = take(shared, call, inbox, options).await?;
     let Some(after) = after else {
         read.taken.events.retain(|event| event.event_seq <= newest);
-        // Those that did not fit are read from the log.
-        let last = read.taken.events.last().filter(|_| read.taken.more > 0);
-        read.taken.cursor_event_seq = Some(last.map_or(newest, |event| event.event_seq));
+        // Where the log goes on after the inbox. Those that did not fit are still in the inbox: the most urgent come first, so
+        // no place in the log separates them from these.
+        read.taken.cursor_event_seq = Some(newest);
         return Ok(read);
     };
     let ((room_id, me), event_types) = (inbox.clone(), Some(vec![EventType::MessageSent]));
     let filter = Filter { event_types, from, target: Target::SelfOf(me), ..Filter::any() };
     let events = shared.engine.read(move |reader| reader.events(&room_id, after, limit, &filter)).await?;
     let cursor_event_seq = Some(events.last().map_or(after, |event| event.event_seq));
-    read.taken = Taken { skipped: None, skipped_seqs: Vec::new(), events, more: 0, cursor_event_seq };
+    read.taken = Taken { events, cursor_event_seq, ..Taken::default() };
     Ok(read)
 }
 

@@ -4,21 +4,27 @@
 mod connections;
 mod daemon;
 mod debt;
+mod deliveries;
 mod events;
 mod messages;
 mod notes;
 mod register;
+mod reminders;
 mod rooms;
+mod sessions;
+mod speech;
+mod tracked_stream;
 mod turns;
 mod wait_updates;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use connections::{
-    Call, Connection, Connections, MAX_CONNECTIONS, MAX_SUBSCRIPTIONS_IN_ALL, Session, TrackedStream,
+    Call, Connection, Connections, MAX_CLOSING, MAX_CONNECTIONS, MAX_SUBSCRIPTIONS_IN_ALL, Session, Vacancy,
 };
 use jsonrpsee::RpcModule;
 use jsonrpsee::server::{
@@ -27,6 +33,7 @@ use jsonrpsee::server::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::Service;
+pub use tracked_stream::TrackedStream;
 use tt_proto::hello::Program;
 use tt_proto::paths::short_hash;
 use tt_proto::requests::Method;
@@ -34,12 +41,15 @@ use tt_proto::{AgentId, Error, ErrorCode, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES,
 use tt_rules::Caller;
 use tt_store::RequestKey;
 
+use crate::background;
+use crate::delivery::told::Told;
 use crate::engine::{CommandContext, Engine};
 use crate::identity;
 use crate::lifecycle::Options;
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::idle::Activity;
 use crate::liveness::Looks;
+use crate::sessions::Sessions;
 use crate::workspace::{self, Directory};
 
 /// Subscriptions one connection may hold.
@@ -54,15 +64,11 @@ const MAX_BATCH: u32 = 2;
 /// How long calls in progress may take to finish once the daemon was told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lookups of files and processes in progress at once. They share their threads with the queries, which must not wait for a
-/// mount or a process that hangs.
+/// Lookups of files in progress at once. They share their threads with the queries, which must not wait for a mount that hangs.
 const MAX_LOOKUPS: usize = 4;
 
 /// How long a lookup waits for others to end. Shorter than the deadline of a client.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a look at the processes of a caller may take.
-const PROCESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long to stop accepting when the process has run out of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -72,6 +78,9 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 pub struct Shared {
     pub options: Options,
     pub engine: Engine,
+    pub sessions: Sessions,
+    /// What hooks have said.
+    pub told: Told,
     pub activity: Activity,
     pub connections: Connections,
     pub user: String,
@@ -91,18 +100,20 @@ pub struct Shared {
 impl Shared {
     pub fn new(
         options: Options,
+        user: String,
         looks: Looks,
         descriptors: Descriptors,
         engine: Engine,
+        sessions: Sessions,
         stop: watch::Sender<bool>,
     ) -> Self {
-        let uid = nix::unistd::getuid();
-        let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
         Self {
             started_at: engine.clock().wall(),
             home: options.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
             options,
             engine,
+            sessions,
+            told: Told::default(),
             activity: Activity::new(),
             connections: Connections::new(descriptors.connections),
             user,
@@ -115,8 +126,17 @@ impl Shared {
         }
     }
 
-    /// The context of a command. Making a call is a sign of life.
-    fn context(&self, call: &Call) -> Result<CommandContext, Error> {
+    /// The context of a command that writes. Which member the caller is must be stored before: a daemon that is killed and
+    /// started again would take the caller for another one.
+    async fn context(&self, call: &Call) -> Result<CommandContext, Error> {
+        if self.sessions.has_unsaved() {
+            background::save_sessions(&self.engine, &self.sessions).await?;
+        }
+        self.reading_context(call)
+    }
+
+    /// The context of a command that may change nothing. Making a call is a sign of life.
+    fn reading_context(&self, call: &Call) -> Result<CommandContext, Error> {
         let context = self.silent_context(call)?;
         self.engine.seen(context.agent_id());
         Ok(context)
@@ -124,22 +144,41 @@ impl Shared {
 
     /// The context of a command that a request with an idempotency key gives. `room_id` is the room it is about, however the
     /// request calls it.
-    fn keyed_context<M: Method>(
+    async fn keyed_context<M: Method>(
         &self,
         call: &Call,
         request: &M,
         room_id: Option<&RoomId>,
     ) -> Result<CommandContext, Error> {
-        let context = self.context(call)?;
+        let context = self.context(call).await?;
         let key = request_key(context.agent_id(), request, room_id)?;
         Ok(CommandContext { key, ..context })
+    }
+
+    /// Whether a call is a subagent's, as far as hooks have told.
+    fn is_subagents(&self, call: &Call) -> bool {
+        let Some(session) = call.connection.session.get() else { return false };
+        let in_shell = session.conversation.as_ref().is_some_and(|conversation| conversation.is_subagents);
+        let tool_use = session.signals.tool_use_id.as_ref();
+        in_shell || tool_use.is_some_and(|tool_use| self.sessions.is_subagents(tool_use))
+    }
+
+    /// Resolves, with the error for a caller that listens, when the conversation it belongs to is not open any more: what
+    /// it would be handed reaches nobody.
+    async fn conversation_left(&self, call: &Call) -> Error {
+        let conversation = call.connection.session.get().and_then(|session| session.conversation.as_ref());
+        let Some(conversation) = conversation else { return std::future::pending().await };
+        self.sessions.left(&conversation.key).await;
+        let id = &conversation.key.session_id;
+        Error::new(ErrorCode::ConversationLeft, format!("conversation {id} is not open any more"))
+            .detail("session_id", id.as_str())
     }
 
     /// The context of a command in the middle of a call.
     fn silent_context(&self, call: &Call) -> Result<CommandContext, Error> {
         let session = call.session()?;
         let joins = session.joins.load(Ordering::Relaxed);
-        let caller = Caller { identity: session.identity.clone(), connection: call.connection.id(), joins };
+        let caller = Caller { identity: session.identity().clone(), connection: call.connection.id(), joins };
         Ok(CommandContext { caller, key: None })
     }
 
@@ -147,10 +186,9 @@ impl Shared {
     /// caller says of itself can only speak against it.
     async fn is_at_terminal(&self, call: &Call) -> Result<bool, Error> {
         let (Some(pid), true) = (call.connection.pid, call.identity()?.is_person()) else { return Ok(false) };
-        let processes = self.options.processes.clone();
-        let look = tokio::task::spawn_blocking(move || identity::is_at_terminal(pid, processes.as_ref()));
         // A process that cannot be looked at shows nothing, and must not hold up the message.
-        Ok(tokio::time::timeout(PROCESS_TIMEOUT, look).await.is_ok_and(|seen| seen.unwrap_or(false)))
+        let look = self.looks.run(move |processes| identity::is_at_terminal(pid, processes));
+        Ok(look.await.unwrap_or(false))
     }
 
     /// A filesystem lookup about a path the caller named, once there is room for it. Run it on a blocking thread.
@@ -173,7 +211,7 @@ impl Shared {
         let permit = tokio::time::timeout(LOOKUP_TIMEOUT, self.lookups.clone().acquire_owned()).await;
         permit.ok().and_then(Result::ok).ok_or_else(|| {
             let message = format!("{} was not looked up: earlier lookups do not end", what());
-            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount or the process that hangs")
+            Error::new(ErrorCode::StorageUnavailable, message).hint("find the network mount that hangs")
         })
     }
 
@@ -185,7 +223,10 @@ impl Shared {
         turns::register_all(&mut module)?;
         notes::register_all(&mut module)?;
         messages::register_all(&mut module)?;
+        deliveries::register_all(&mut module)?;
+        reminders::register_all(&mut module)?;
         events::register_all(&mut module)?;
+        sessions::register_all(&mut module)?;
         Ok(module.into())
     }
 }
@@ -196,6 +237,8 @@ fn request_key<M: Method>(agent: &AgentId, request: &M, room_id: Option<&RoomId>
     let mut body = serde_json::to_value(request).map_err(unreadable)?;
     let Some(fields) = body.as_object_mut() else { return Ok(None) };
     let Some(serde_json::Value::String(key)) = fields.remove("idempotency_key") else { return Ok(None) };
+    // How long the caller waits for what comes of it. Repeated, it waits for the rest.
+    fields.remove("wait_ms");
     if let Some(room_id) = room_id {
         fields.insert("room_id".into(), room_id.as_str().into());
     }
@@ -231,12 +274,13 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
         let accepted = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,
-            accepted = listener.accept() => accepted,
+            accepted = next(&shared.connections, &listener) => accepted,
         };
         match accepted {
-            Ok((stream, _)) => accept(&shared, stream, &methods, &stop_handle),
+            Ok((vacancy, stream)) => accept(&shared, vacancy, stream, &methods, &stop_handle),
             Err(e) => {
                 tracing::warn!("accept: {e}");
+                // Somebody has lowered the limit since the descriptors were shared out, or the whole machine has none left.
                 if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
                     shared.connections.close_one();
                 }
@@ -259,9 +303,16 @@ pub async fn serve(shared: Arc<Shared>, listener: UnixListener, close_listener: 
     Ok(())
 }
 
+/// The next connection. It is accepted only when there is a descriptor for it, so that a burst waits in the kernel and leaves the
+/// other descriptors alone.
+async fn next(connections: &Connections, listener: &UnixListener) -> io::Result<(Vacancy, UnixStream)> {
+    let vacancy = connections.vacancy().await;
+    listener.accept().await.map(|(stream, _)| (vacancy, stream))
+}
+
 /// Serves a connection, unless it comes from a process of another user. The permissions of a directory can be changed; the
 /// credentials the kernel reports cannot.
-fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
+fn accept(shared: &Arc<Shared>, vacancy: Vacancy, stream: UnixStream, methods: &Methods, stop: &StopHandle) {
     // A client that is cut off before it was greeted tries again, and reaches the daemon of the files that are there now.
     if shared.engine.store().check().is_err() {
         return;
@@ -274,7 +325,8 @@ fn accept(shared: &Arc<Shared>, stream: UnixStream, methods: &Methods, stop: &St
         return tracing::warn!(uid = peer.uid(), pid = peer.pid(), "refused a process of another user");
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let admitted = shared.connections.admit(stream, pid, shared.activity.clone(), shared.engine.listeners().clone());
+    let (activity, listeners) = (shared.activity.clone(), shared.engine.listeners().clone());
+    let admitted = shared.connections.admit(vacancy, stream, pid, activity, listeners);
     let Some((stream, connection)) = admitted else {
         return tracing::warn!(pid, "refused a connection: all others are in use, and no process has several");
     };
@@ -346,8 +398,11 @@ mod tests {
         let store = SqliteStore::open(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
         let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
         let (processes, _) = Watch::new(looks.clone(), descriptors.watches);
-        let engine = Engine::new(Arc::new(store), clock, Arc::new(processes), policy);
-        let shared = Arc::new(Shared::new(options, looks, descriptors, engine, watch::Sender::new(false)));
+        let (sessions, _) = Sessions::new(processes, looks.clone(), clock.clone(), "someone".into(), None);
+        let engine = Engine::new(Arc::new(store), clock, Arc::new(sessions.clone()), policy);
+        let stop = watch::Sender::new(false);
+        let shared = Shared::new(options, "someone".into(), looks, descriptors, engine, sessions, stop);
+        let shared = Arc::new(shared);
         let methods = shared.methods().unwrap();
         let registered: BTreeSet<&str> = methods.method_names().collect();
         let streams = STREAMS.iter().flat_map(|stream| [stream.subscribe, stream.unsubscribe]);

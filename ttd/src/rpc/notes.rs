@@ -25,7 +25,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 async fn add_note(shared: Arc<Shared>, extensions: Extensions, request: AddNote) -> Result<NoteAdded, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let AddNote { body, turn_id, .. } = request;
     let (note_id, author) = (NoteId::fresh(), context.agent_id().clone());
     let command = Command::AddNote { note_id: note_id.clone(), body, turn_id };
@@ -59,7 +59,7 @@ async fn resolve_note(
     request: ResolveNote,
 ) -> Result<NoteResolved, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let note_id = full_id(&shared, &room_id, request.note_id).await?;
     let (me, resolved) = (context.agent_id().clone(), note_id.clone());
     let answer = move |outcome: &Outcome<'_>| {

@@ -118,7 +118,7 @@ mod tests {
             r#"{"room_id":"r","body":"b","to":"x"}"#,
             r#" {"room_id":"r","body":"b","to":"x","idempotency_key":null,"newer":1}"#,
             r#"["r","b",null,"x"]"#,
-            r#"["r","b",null,"x",null,null,"surplus"]"#,
+            r#"["r","b",null,"x",null,null,null,null,null,null,null,null,"surplus"]"#,
         ] {
             assert_eq!(read::<SendMessage>(Some(params)).as_ref(), Ok(&expected), "{params}");
         }

@@ -20,7 +20,7 @@ use tt_store::{Page, Reader, RoomPage};
 use super::register::{Module, register};
 use super::{Call, Shared, blocking};
 use crate::engine::Outcome;
-use crate::views;
+use crate::views::{self, Listed};
 use crate::workspace::Workspace;
 
 /// The most rooms in one page.
@@ -40,7 +40,7 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPath) -> Result<Joined, Error> {
     let call = Call::of(&extensions)?;
-    let context = shared.keyed_context(&call, &request, None)?;
+    let context = shared.keyed_context(&call, &request, None).await?;
     let JoinPath { context_path, force_new, display_name, .. } = request;
     let display_name = display_name.map(|name| checked_name(&name)).transpose()?;
     let look = shared.lookup(call.session()?.cwd.as_deref(), &context_path, Workspace::of).await?;
@@ -123,7 +123,7 @@ impl JoinedRoom {
         updated_at: WallTime,
         now: tt_rules::Now,
     ) -> Self {
-        let (members, more_members) = views::members(room, viewer, unread, now);
+        let (members, more_members) = views::members(room, viewer, Listed::Present, unread, now);
         Self {
             canonical_path: room.canonical_path.clone(),
             members,
@@ -135,7 +135,7 @@ impl JoinedRoom {
 
 async fn leave_room(shared: Arc<Shared>, extensions: Extensions, request: LeaveRoom) -> Result<Left, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let answer = |outcome: &Outcome<'_>| Left {
         status: Departure::Left,
         room_id: outcome.room.room_id.clone(),
@@ -147,7 +147,7 @@ async fn leave_room(shared: Arc<Shared>, extensions: Extensions, request: LeaveR
 
 async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickMember) -> Result<Kicked, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let KickMember { target_agent_id, force, reason, .. } = request;
     let command = Command::Kick { target: target_agent_id.clone(), force: force.unwrap_or(false), reason };
     let answer = move |outcome: &Outcome<'_>| {
@@ -168,7 +168,7 @@ async fn kick_member(shared: Arc<Shared>, extensions: Extensions, request: KickM
 
 async fn delete_room(shared: Arc<Shared>, extensions: Extensions, request: DeleteRoom) -> Result<RoomDeleted, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let answer = |outcome: &Outcome<'_>| RoomDeleted {
         room_id: outcome.room.room_id.clone(),
         canonical_path: outcome.room.canonical_path.clone(),
@@ -215,12 +215,13 @@ async fn get_room_state(
     extensions: Extensions,
     request: GetRoomState,
 ) -> Result<RoomState, Error> {
-    let GetRoomState { room_id } = request;
+    let GetRoomState { room_id, all } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let viewer = call.identity()?.agent_id.clone();
     shared.engine.seen(&viewer);
     let clock = shared.engine.clock().clone();
-    let view = move |room: &Room, reader: &dyn Reader| views::room_state(room, &viewer, reader, clock.now());
+    let listed = if all.unwrap_or(false) { Listed::All } else { Listed::Present };
+    let view = move |room: &Room, reader: &dyn Reader| views::room_state(room, &viewer, listed, reader, clock.now());
     let _room = call.answer_room().await;
     shared.engine.look(&room_id, view).await
 }
@@ -246,7 +247,7 @@ async fn set_room_policy(
     request: SetRoomPolicy,
 ) -> Result<RoomPolicy, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let SetRoomPolicy { policy, .. } = request;
     let answer = |outcome: &Outcome<'_>| RoomPolicy {
         room_id: outcome.room.room_id.clone(),

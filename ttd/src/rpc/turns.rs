@@ -32,7 +32,7 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let WaitForTurn { room_id, max_wait_ms, park, claim, include_events, joins } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let engine = &shared.engine;
-    let context = shared.context(&call)?;
+    let context = shared.context(&call).await?;
     let agent = context.agent_id().clone();
     let waiting = match (park.unwrap_or(false), claim.unwrap_or(false)) {
         (true, true) => {
@@ -43,18 +43,29 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     };
     let mut stop = shared.stop.subscribe();
     let joins = joins.unwrap_or(false);
-    let mut updates = include_events.unwrap_or(false).then(|| WaitUpdates::listen(&shared, &room_id, &agent, joins));
+    let with_events = include_events.unwrap_or(false) && !shared.is_subagents(&call);
+    let mut updates = with_events.then(|| WaitUpdates::listen(&shared, &room_id, &agent, joins));
     // The place comes first: from then on the wait is ended here, also by its own command.
-    let is_alive = |pid| !shared.looks.is_gone(pid);
-    let mut place = engine.waiters().enter(&room_id, &agent, waiting, call.connection.pid, is_alive)?;
-    let wait_max = |outcome: &Outcome<'_>| outcome.room.policy.wait_max;
-    let wait_max = engine.run(&room_id, context.clone(), Command::Wait { waiting }, wait_max).await?;
-    engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
+    let ended = match engine.waiters().process_at(&room_id, &agent) {
+        Some(pid) => shared.looks.is_gone(pid).await.then_some(pid),
+        None => None,
+    };
+    let mut place = engine.waiters().enter(&room_id, &agent, waiting, call.connection.pid, ended)?;
+    // Noted with the command, so that nothing is noted of a room that the next command deletes.
+    let waits = {
+        let (engine, room_id, agent) = (engine.clone(), room_id.clone(), agent.clone());
+        move |outcome: &Outcome<'_>| {
+            engine.presence().waited(&room_id, &agent, outcome.now.lease);
+            outcome.room.policy.wait_max
+        }
+    };
+    let wait_max = engine.run(&room_id, context.clone(), Command::Wait { waiting }, waits).await?;
     let patience = max_wait_ms.map_or(wait_max, |ms| wait_max.min(Duration::from_millis(ms)));
     let end = tokio::select! {
         biased;
         end = &mut place.ended => end.ok(),
         () = stopping(&mut stop) => return Err(stopping_error()),
+        left = shared.conversation_left(&call) => return Err(left),
         // Nobody reads the answer any more, and the next wait of this member must find its place free.
         () = call.closed() => return Err(stopping_error()),
         // Before the time-out, so that a wait of no time looks at the inbox too.
@@ -62,8 +73,8 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         () = tokio::time::sleep(patience) => None,
     };
     drop(place);
-    // Of a room that was deleted nothing is kept.
-    if !matches!(end, Some(WaitEnd::Closed { .. })) {
+    // Nothing is kept of a room that was deleted, nor of a member that was removed.
+    if !matches!(end, Some(WaitEnd::Closed { .. } | WaitEnd::Removed { .. })) {
         engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
     }
     let mut answer = match end {
@@ -73,7 +84,7 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
             let me = agent.clone();
             let answer = move |outcome: &Outcome<'_>| match outcome.reply {
                 Reply::Waiting(Some(end)) => views::wait(Some(end.clone()), outcome.room.turn_id, outcome.now),
-                _ => views::not_yet(outcome.room, &me, waiting),
+                _ => views::not_yet(outcome.room, &me, waiting, outcome.now.lease),
             };
             engine.run(&room_id, context, Command::EndWait, answer).await?
         }
@@ -103,7 +114,7 @@ async fn heartbeat(shared: Arc<Shared>, extensions: Extensions, request: Heartbe
         HeartbeatAnswer { status: HeartbeatStatus::Ok, lease_expires_at }
     };
     let command = Command::Heartbeat { lease_id, expected_turn_id };
-    shared.engine.run(&room_id, shared.context(&call)?, command, answer).await
+    shared.engine.run(&room_id, shared.context(&call).await?, command, answer).await
 }
 
 async fn release_stick(
@@ -112,7 +123,7 @@ async fn release_stick(
     request: ReleaseStick,
 ) -> Result<Relinquished, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let ReleaseStick { lease_id, expected_turn_id, handoff, .. } = request;
     let command = Command::Release { lease_id, expected_turn_id, handoff };
     let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Released, EventType::Release, outcome.events);
@@ -121,7 +132,7 @@ async fn release_stick(
 
 async fn pass_stick(shared: Arc<Shared>, extensions: Extensions, request: PassStick) -> Result<Relinquished, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let PassStick { lease_id, expected_turn_id, to_agent_id, handoff, .. } = request;
     let command = Command::Pass { lease_id, expected_turn_id, to: to_agent_id, handoff };
     let answer = |outcome: &Outcome<'_>| relinquished(RelinquishedStatus::Passed, EventType::Pass, outcome.events);
@@ -134,7 +145,7 @@ async fn takeover_stick(
     request: TakeoverStick,
 ) -> Result<TakenOver, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
-    let context = shared.keyed_context(&call, &request, Some(&room_id))?;
+    let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
     let TakeoverStick { expected_turn_id, reason, operator_override, .. } = request;
     let operator_override = operator_override.unwrap_or(false);
     let command = Command::TakeOver { expected_turn_id, reason, operator_override };

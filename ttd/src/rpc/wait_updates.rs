@@ -85,6 +85,8 @@ impl WaitUpdates {
     pub(super) async fn hand_over(self, shared: &Shared, call: &Call) -> Result<Brought, Error> {
         let options = TakeOptions {
             from: None,
+            about: None,
+            mid_turn: false,
             max_replay: None,
             limit: MAX_BATCH,
             max_bytes: Some(MAX_BATCH_BYTES),
@@ -133,6 +135,7 @@ async fn next_membership_change(live: &mut Follower, me: &AgentId) {
                     return;
                 }
             }
+            Ok(FeedItem::Delivery(_)) => {}
             Ok(FeedItem::Stored { .. } | FeedItem::Deleted) | Err(RecvError::Lagged(_)) => return,
             Err(RecvError::Closed) => return std::future::pending().await,
         }

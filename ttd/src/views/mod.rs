@@ -3,15 +3,15 @@
 
 mod activity;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tt_proto::page::MAX_MEMBERS;
 use tt_proto::requests::{RoomState, Wait};
 use tt_proto::room::{Member, MemberStatus, Room, Takeover};
 use tt_proto::turn::{Reason, WaitStatus};
-use tt_proto::{AgentId, Error, RoomId, WallTime};
-use tt_rules::{HandoffAt, HeldHandoff, Now, WaitEnd, Waiting, fairness, takeover};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
+use tt_rules::{HandoffAt, HeldHandoff, LeaseTime, Now, Removal, WaitEnd, Waiting, fairness, takeover};
 use tt_store::Reader;
 
 pub use activity::activity;
@@ -35,23 +35,43 @@ fn member(room: &tt_rules::Room, member: &tt_rules::Member, unread: usize, now: 
     }
 }
 
-/// The members in the order in which they joined, and how many are left out. Of very many, the holder, the viewer and those
-/// who are active are shown, and then those who came last.
+/// The most members that are listed although they are gone. Each session of an agent stays a member, so a room in use has
+/// very many of them.
+pub(crate) const MAX_GONE_LISTED: usize = 5;
+
+/// Which members of a room are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// Those who are active or away, and the last few that are gone.
+    Present,
+    All,
+}
+
+/// The members in the order in which they joined, and how many are left out. The holder and the viewer are always listed; of
+/// very many, then those who are active, and then those who came last.
 pub fn members(
     room: &tt_rules::Room,
     viewer: &AgentId,
+    listed: Listed,
     unread: &HashMap<AgentId, usize>,
     now: Now,
 ) -> (Vec<Member>, usize) {
+    let held_by = room.held_by().map(|member| &member.agent_id);
+    let is_first = |m: &tt_rules::Member| m.agent_id == *viewer || Some(&m.agent_id) == held_by;
     let mut shown: Vec<&tt_rules::Member> = room.members().collect();
-    let more = shown.len().saturating_sub(MAX_MEMBERS);
-    if more > 0 {
-        let held_by = room.held_by().map(|member| &member.agent_id);
-        let is_first = |m: &tt_rules::Member| m.agent_id == *viewer || Some(&m.agent_id) == held_by;
+    let count = shown.len();
+    if listed == Listed::Present {
+        let mut gone: Vec<_> = shown.iter().filter(|m| m.status == MemberStatus::Gone && !is_first(m)).collect();
+        gone.sort_by_key(|m| std::cmp::Reverse((m.last_seen_at, m.ordinal)));
+        let gone: HashSet<&AgentId> = gone.into_iter().take(MAX_GONE_LISTED).map(|m| &m.agent_id).collect();
+        shown.retain(|m| is_first(m) || m.status.is_addressed() || gone.contains(&m.agent_id));
+    }
+    if shown.len() > MAX_MEMBERS {
         shown.sort_by_key(|m| (!is_first(m), m.status != MemberStatus::Active, -m.ordinal));
         shown.truncate(MAX_MEMBERS);
         shown.sort_by_key(|m| m.ordinal);
     }
+    let more = count - shown.len();
     let view = |m: &tt_rules::Member| member(room, m, unread.get(&m.agent_id).copied().unwrap_or(0), now);
     (shown.into_iter().map(view).collect(), more)
 }
@@ -86,13 +106,14 @@ pub fn stick(current: &tt_rules::Room, viewer: &AgentId, updated_at: WallTime, n
 pub fn room_state(
     current: &tt_rules::Room,
     viewer: &AgentId,
+    listed: Listed,
     reader: &dyn Reader,
     now: Now,
 ) -> Result<RoomState, Error> {
     let overview = reader.overview(&current.room_id)?;
     let reason = takeover::reason(current, now.lease);
     let handoff = |held: &Option<HeldHandoff>| held.as_ref().map(|held| held.handoff.clone());
-    let (members, more_members) = members(current, viewer, &overview.unread, now);
+    let (members, more_members) = members(current, viewer, listed, &overview.unread, now);
     Ok(RoomState {
         room: room(current, viewer, overview.updated_at, now),
         members,
@@ -112,7 +133,7 @@ pub fn room_state(
 }
 
 /// A wait that goes on: who holds the stick, the caller's place in the queue, and what to do meanwhile.
-pub fn not_yet(room: &tt_rules::Room, agent: &AgentId, waiting: Waiting) -> Wait {
+pub fn not_yet(room: &tt_rules::Room, agent: &AgentId, waiting: Waiting, now: LeaseTime) -> Wait {
     // The place it has when it waits again, since it has just stopped waiting.
     let mut again = room.clone();
     if let Some(member) = again.member_mut(agent) {
@@ -121,8 +142,12 @@ pub fn not_yet(room: &tt_rules::Room, agent: &AgentId, waiting: Waiting) -> Wait
     let place = fairness::queue(&again).iter().position(|member| member.agent_id == *agent);
     let hint = match (&room.owner, &room.reserved_for) {
         (Some(owner), _) => format!("wait again: tt wait; meanwhile read, or ask: tt msg send {owner} \"…\""),
+        (None, Some(reserved_for)) if reserved_for == agent => "it is reserved for you: tt wait takes it".into(),
         (None, Some(agent)) => format!("it is reserved for {agent}; wait again: tt wait"),
         (None, None) if !room.anyone_but(&[agent]) => "you are alone and the stick is free: tt try takes it".into(),
+        (None, None) if !could_try(room, agent, now) => {
+            "the stick is free, but another member comes first for a moment; wait again: tt wait".into()
+        }
         (None, None) => "the stick is free: tt try takes it".into(),
     };
     Wait {
@@ -134,12 +159,21 @@ pub fn not_yet(room: &tt_rules::Room, agent: &AgentId, waiting: Waiting) -> Wait
     }
 }
 
+/// Whether a try would take a free stick now. In the grace window after a release it goes to a fairer member.
+fn could_try(room: &tt_rules::Room, agent: &AgentId, now: LeaseTime) -> bool {
+    let mut trying = room.clone();
+    if let Some(member) = trying.member_mut(agent) {
+        member.waiting = Waiting::Listening { alone: true };
+    }
+    fairness::next_claimant(&trying, now).is_some_and(|member| member.agent_id == *agent)
+}
+
 /// The answer of a wait. `None` means that the caller has to wait on.
 pub fn wait(end: Option<WaitEnd>, turn_id: i64, now: Now) -> Wait {
     match end {
         None => Wait::ended(WaitStatus::NotYet, turn_id),
         Some(WaitEnd::Closed { turn_id }) => Wait::ended(WaitStatus::Closed, turn_id),
-        Some(WaitEnd::Removed { turn_id }) => Wait::ended(WaitStatus::Removed, turn_id),
+        Some(WaitEnd::Removed { turn_id, kick }) => removed(turn_id, kick),
         Some(WaitEnd::TakeoverAvailable { turn_id, from, reason }) => Wait {
             from_agent_id: from,
             reason: Some(Reason::Takeover(reason)),
@@ -156,6 +190,13 @@ pub fn wait(end: Option<WaitEnd>, turn_id: i64, now: Now) -> Wait {
     }
 }
 
+/// A wait that ended because the caller is no longer a member. One that was kicked is told by whom and why.
+fn removed(turn_id: i64, kick: Option<Removal>) -> Wait {
+    let hint = kick.as_ref().map_or("join again: tt join", |_| ErrorCode::Kicked.default_hint());
+    let (kicked_by, kick_reason) = kick.map_or((None, None), |kick| (Some(kick.by), kick.reason));
+    Wait { kicked_by, kick_reason, hint: Some(hint.to_owned()), ..Wait::ended(WaitStatus::Removed, turn_id) }
+}
+
 #[cfg(test)]
 mod tests {
     use tt_rules::testing::{id, now, room};
@@ -170,11 +211,38 @@ mod tests {
             room.member_mut(&id(name)).unwrap().status = MemberStatus::Left;
         }
         room.owner = Some(id("m0"));
-        let (shown, more) = members(&room, &id("m3"), &HashMap::new(), now(0));
+        let (present, hidden) = members(&room, &id("m3"), Listed::Present, &HashMap::new(), now(0));
+        assert_eq!((present.len(), hidden), (12, 2 * MAX_MEMBERS - 12), "the active, the holder and the viewer");
+        let (shown, more) = members(&room, &id("m3"), Listed::All, &HashMap::new(), now(0));
         assert_eq!((shown.len(), more), (MAX_MEMBERS, MAX_MEMBERS));
         let ids: Vec<&str> = shown.iter().map(|m| m.agent_id.as_str()).collect();
         assert_eq!(ids[..2], ["m0", "m3"], "the holder and the viewer");
         assert_eq!(shown.iter().filter(|m| m.status == MemberStatus::Active).count(), 10);
         assert!(ids.is_sorted_by_key(|id| id[1..].parse::<usize>().unwrap()), "in the order in which they joined");
+    }
+
+    #[test]
+    fn members_that_are_gone_are_not_paid_for_in_every_answer() {
+        let names: Vec<String> = (0..40).map(|n| format!("m{n}")).collect();
+        let mut room = room(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        for (n, name) in names[..38].iter().enumerate() {
+            let member = room.member_mut(&id(name)).unwrap();
+            member.status = [MemberStatus::Gone, MemberStatus::Left, MemberStatus::Kicked, MemberStatus::Gone][n % 4];
+        }
+        let (shown, more) = members(&room, &id("m39"), Listed::Present, &HashMap::new(), now(0));
+        let ids: Vec<&str> = shown.iter().map(|m| m.agent_id.as_str()).collect();
+        assert_eq!(ids, ["m28", "m31", "m32", "m35", "m36", "m38", "m39"], "the last of the gone, and who is there");
+        assert_eq!(more, 33);
+    }
+
+    #[test]
+    fn a_hint_offers_the_stick_only_to_a_member_that_could_take_it() {
+        let mut room = room(&["a", "b"]);
+        let hint = |room: &tt_rules::Room, waiting| not_yet(room, &id("a"), waiting, now(1).lease).hint.unwrap();
+        assert!(hint(&room, Waiting::Parked).contains("tt try takes it"));
+        (room.released_by, room.released_at) = (Some(id("a")), Some(now(0).lease));
+        assert!(!hint(&room, Waiting::Parked).contains("tt try"), "it has just released it");
+        room.reserved_for = Some(id("a"));
+        assert!(hint(&room, Waiting::Parked).contains("reserved for you"));
     }
 }

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
+use tt_proto::delivery::{DeliveryState, Surface};
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
@@ -16,11 +18,14 @@ use tt_proto::message::{DeliveryHint, Unread};
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{
-    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, Now, Recipients, Reply, Request, Room,
-    TakeAccess, Waiting, decide,
+    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, NewReminder, Now, Recipients, Reply,
+    Request, Room, SendOptions, TakeAccess, Waiting, decide,
 };
 
-use crate::{Clock, EventQuery, Loaded, Location, Maintenance, NotePage, RequestKey, RoomPage, Store, UnitOfWork};
+use crate::{
+    Clock, EventQuery, Loaded, Location, Maintenance, NotePage, RequestKey, RoomPage, Store, StoredDelivery,
+    StoredSession, UnitOfWork, WaitingQuery,
+};
 
 /// Opens a store in a directory. Opening it again finds what was committed.
 pub type Open<'a> = &'a dyn Fn(&Path, Arc<dyn Clock>) -> Arc<dyn Store>;
@@ -39,12 +44,15 @@ pub fn check_all(open: Open<'_>) {
         ("a repeated key gets the first answer and changes nothing", a_repeated_key_changes_nothing),
         ("units are committed in the order they were submitted", units_commit_in_order),
         ("a delivery is open until it is changed, once", deliveries_change_once),
+        ("a question is kept until it is answered or over", questions_are_kept),
+        ("a reminder is kept until it was sent for the last time", reminders_are_kept),
         ("what is urgent is known and counted", urgency_is_kept),
         ("the newest events are found by page, by time and by words", newest_events_are_found),
         ("notes and policies are kept", notes_and_policies_are_kept),
         ("a page has as many as it may, fits an answer, and says whether it goes on", pages_end_where_they_are_told_to),
         ("a deleted room takes everything with it", a_deleted_room_is_gone),
         ("presence is stored and never goes back", presence_is_stored),
+        ("sessions are stored, replaced and forgotten", sessions_are_stored),
     ];
     for (what, check) in checks {
         println!("{what}");
@@ -211,6 +219,7 @@ impl Bench<'_> {
     }
 
     fn send(&self, from: &str, to: &str, expires_at: Option<i64>) -> i64 {
+        let timeout = expires_at.map(|at| Duration::from_millis(u64::try_from(at - NOW).unwrap()));
         let sent = self.run(
             from,
             Command::SendMessage {
@@ -218,7 +227,7 @@ impl Bench<'_> {
                 body: "hi".into(),
                 delivery_hint: DeliveryHint::Normal,
                 from_person: false,
-                expires_at: expires_at.map(DeadlineTime::from_millis),
+                options: SendOptions { timeout, ..SendOptions::default() },
             },
         );
         sent.events[0].event_seq
@@ -226,7 +235,8 @@ impl Bench<'_> {
 
     fn say(&self, from: &str, to: &str, body: &str, delivery_hint: DeliveryHint) -> i64 {
         let (to, body) = (Recipients::Agent(agent(to)), body.to_owned());
-        self.run(from, Command::SendMessage { to, body, delivery_hint, expires_at: None, from_person: false }).events[0]
+        let options = SendOptions::default();
+        self.run(from, Command::SendMessage { to, body, delivery_hint, from_person: false, options }).events[0]
             .event_seq
     }
 
@@ -244,8 +254,18 @@ impl Bench<'_> {
     }
 
     fn take(&self, name: &str, from: Option<&str>) -> Vec<i64> {
-        let command =
-            Command::TakeMessages { from: from.map(agent), max_replay: None, limit: 100, access: TakeAccess::Arriving };
+        self.take_of(name, from, None)
+    }
+
+    fn take_of(&self, name: &str, from: Option<&str>, about: Option<i64>) -> Vec<i64> {
+        let command = Command::TakeMessages {
+            from: from.map(agent),
+            about,
+            mid_turn: false,
+            max_replay: None,
+            limit: 100,
+            access: TakeAccess::Arriving,
+        };
         match self.run(name, command).reply {
             Reply::Taken { event_seqs, .. } => event_seqs,
             other => panic!("{other:?}"),
@@ -389,7 +409,8 @@ fn deliveries_change_once(bench: &Bench<'_>) {
     let reader = || bench.store.reader().unwrap();
     assert_eq!(reader().inbox(&room, &agent("b"), 100).unwrap(), seqs);
     assert_eq!(reader().inbox(&room, &agent("b"), 2).unwrap(), seqs[..2], "the oldest");
-    assert_eq!(reader().expiring().unwrap(), [(room.clone(), seqs[2], DeadlineTime::from_millis(NOW + 5))]);
+    let due = (room.clone(), seqs[2], agent("b"), DeadlineTime::from_millis(NOW + 5));
+    assert_eq!(reader().due_deliveries().unwrap(), [due]);
     assert_eq!(bench.take("b", Some("c")), [seqs[1]]);
     assert_eq!(bench.take("b", None), seqs);
     assert_eq!(bench.confirm("c", vec![seqs[0]]), 0, "it was not sent to c");
@@ -401,6 +422,95 @@ fn deliveries_change_once(bench: &Bench<'_>) {
     assert_eq!((rooms.len(), &rooms[0].room_id, rooms[0].unread), (1, &room, 2));
     bench.run("b", Command::Leave);
     assert!(reader().inbox_rooms(&agent("b"), 10).unwrap().items.is_empty(), "b is no member any more");
+}
+
+/// What becomes of a message with one recipient.
+fn standing(bench: &Bench<'_>, room: &RoomId, event_seq: i64) -> StoredDelivery {
+    bench.store.reader().unwrap().recipients(room, event_seq, 10).unwrap().remove(0)
+}
+
+fn questions_are_kept(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    bench.join("b");
+    let ask = |from: &str, to: &str| {
+        let options = SendOptions { expects_reply: true, notify_on_delivery: true, ..SendOptions::default() };
+        let (to, body) = (Recipients::Agent(agent(to)), format!("why?\n{}", "because ".repeat(20)));
+        let ask = Command::SendMessage { to, body, delivery_hint: DeliveryHint::Normal, from_person: false, options };
+        bench.run(from, ask).events[0].event_seq
+    };
+    let reply = |event_seq: i64| {
+        let options = SendOptions { reply_to: Some(event_seq), ..SendOptions::default() };
+        let (to, body) = (Recipients::Room, "so".to_owned());
+        Command::SendMessage { to, body, delivery_hint: DeliveryHint::Normal, from_person: false, options }
+    };
+    let question = ask("a", "b");
+    let waiting = |questions, recipient: Option<&str>| {
+        let query = WaitingQuery { recipient: recipient.map(agent), questions, limit: 10 };
+        let found = bench.store.reader().unwrap().waiting(&room, &query).unwrap();
+        found.iter().map(|delivery| delivery.row.event_seq).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (waiting(true, Some("b")), waiting(false, None), waiting(true, Some("a"))),
+        (vec![question], vec![question], vec![])
+    );
+    bench.confirm("b", vec![question]);
+    assert_eq!(
+        (waiting(true, None), waiting(false, Some("b"))),
+        (vec![question], vec![]),
+        "handed over and not answered"
+    );
+    let stored = standing(bench, &room, question);
+    assert_eq!((stored.row.state, stored.surface), (DeliveryState::Delivered, Some(Surface::Recv)));
+    assert!(stored.delivered_at.is_some() && stored.row.expires_at.is_some());
+    let notice = bench.take_of("a", None, Some(question));
+    assert_eq!(notice.len(), 1, "of the delivery");
+    let events = bench.store.reader().unwrap().events_by_seq(&notice).unwrap();
+    let payload = events[0].payload.as_ref().unwrap().as_str();
+    assert!(payload.contains("why? because") && payload.contains('…'), "{payload}");
+    let back = ask("b", "a");
+    bench.say("b", "a", "by the way", DeliveryHint::Normal);
+    assert_eq!(bench.take_of("a", None, Some(question)), [notice[0], back], "and what the one who was asked asks");
+    assert_eq!(bench.refused("a", reply(question)), ErrorCode::NotARecipient);
+    assert_eq!(bench.refused("b", reply(99_999)), ErrorCode::UnknownMessage);
+    let answer = bench.run("b", reply(question)).events[0].event_seq;
+    assert_eq!(bench.take_of("a", None, Some(question)), [notice[0], back, answer]);
+    let stored = standing(bench, &room, question);
+    assert_eq!((stored.row.state, stored.answered_by, stored.is_late), (DeliveryState::Answered, Some(answer), false));
+    assert_eq!(waiting(true, None), [back], "the answered one is over");
+    let removed = bench.run("a", Command::Leave);
+    assert!(removed.events.len() > 1, "the one who asked is told that it left: {:?}", removed.events);
+    assert!(waiting(true, None).is_empty() && standing(bench, &room, back).row.is_over);
+}
+
+fn reminders_are_kept(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    bench.join("b");
+    let reminder = |name: &str, times, every: Option<u64>| NewReminder {
+        reminder_id: name.into(),
+        body: "look".into(),
+        to: Some("b".into()),
+        delay: Duration::from_secs(60),
+        every: every.map(Duration::from_secs),
+        times,
+    };
+    bench.run("a", Command::AddReminder(reminder("once", 1, None)));
+    bench.run("a", Command::AddReminder(reminder("often", 3, Some(60))));
+    let of = |name: &str| {
+        let found = bench.store.reader().unwrap().reminders(&room, &agent(name), 10).unwrap();
+        found.into_iter().map(|reminder| (reminder.reminder_id.to_string(), reminder.times)).collect::<Vec<_>>()
+    };
+    let both = [("often".to_owned(), 3), ("once".to_owned(), 1)];
+    assert_eq!((of("a").len(), of("b").len(), of("c").len()), (2, 2, 0));
+    let due = bench.store.reader().unwrap().due_reminders().unwrap();
+    assert!(due.len() == 2 && due.iter().all(|(_, _, at)| at.as_millis() == NOW + 60_000), "{due:?}");
+    assert!(both.iter().all(|one| of("b").contains(one)));
+    assert_eq!(bench.refused("c", Command::CancelReminder { reminder_id: "once".into() }), ErrorCode::UnknownMember);
+    bench.run("b", Command::CancelReminder { reminder_id: "once".into() });
+    assert_eq!(of("a"), [("often".to_owned(), 3)]);
+    let decided = Command::ReminderDue { reminder_id: "often".into() };
+    assert_eq!(bench.refused("a", Command::CancelReminder { reminder_id: "gone".into() }), ErrorCode::UnknownReminder);
+    bench.run("a", decided);
+    assert_eq!(of("a"), [("often".to_owned(), 3)], "it is not due yet");
 }
 
 fn urgency_is_kept(bench: &Bench<'_>) {
@@ -504,6 +614,13 @@ fn pages_end_where_they_are_told_to(bench: &Bench<'_>) {
         (page.items.len(), page.more)
     };
     assert_eq!((rooms("", 0), rooms("", 1), rooms(&path, 1)), ((0, true), (1, false), (0, false)));
+    bench.join("b");
+    bench.send("a", "b", None);
+    let waiting = |limit| {
+        let page = bench.store.reader().unwrap().inbox_rooms(&agent("b"), limit).unwrap();
+        (page.items.len(), page.more)
+    };
+    assert_eq!((waiting(0), waiting(1)), ((0, true), (1, false)));
     for n in 0..600 {
         // As long as a note can be, and six times as long in JSON.
         bench.run("a", note(&format!("{n:04}{}", "\u{1}".repeat(16_000))));
@@ -561,4 +678,47 @@ fn presence_is_stored(bench: &Bench<'_>) {
     }
     let stored = bench.store.reader().unwrap().room(&room).unwrap();
     assert_eq!(stored.member(&agent("a")).unwrap().last_seen_at, LeaseTime::from_millis(NOW + 10));
+}
+
+fn sessions_are_stored(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    let anchor = |pid| Anchor { host_id: "h".into(), pid, process_started_at: "t".into() };
+    let at = |millis| LeaseTime::from_millis(NOW + millis);
+    let session = StoredSession {
+        harness: "claude".into(),
+        session_id: "s".into(),
+        agent_id: agent("a"),
+        processes: vec![anchor(1), anchor(2)],
+        server: Some(anchor(3)),
+        cwd: Some("/w".into()),
+        transcript_path: None,
+        opened_at: at(1),
+        ended_at: Some(at(2)),
+        left_at: None,
+        followed_by: Some("s-2".into()),
+        guessed_from: None,
+        orphaned: true,
+        shares_process: false,
+    };
+    let other = StoredSession {
+        session_id: "s-2".into(),
+        server: None,
+        ended_at: None,
+        guessed_from: Some("s".into()),
+        orphaned: false,
+        shares_process: true,
+        ..session.clone()
+    };
+    let maintain = |task| bench.store.maintain(task).blocking_recv().unwrap().unwrap();
+    let stored = || bench.store.reader().unwrap().sessions().unwrap();
+    for save in [&session, &other, &StoredSession { processes: Vec::new(), ..other.clone() }, &other] {
+        maintain(Maintenance::SaveSessions(vec![save.clone()]));
+    }
+    assert_eq!(stored(), [session.clone(), other]);
+    maintain(Maintenance::ForgetSession { harness: "claude".into(), session_id: "s-2".into() });
+    maintain(Maintenance::ForgetSession { harness: "codex".into(), session_id: "s".into() });
+    assert_eq!(stored(), [session]);
+    let reader = bench.store.reader().unwrap();
+    assert_eq!(reader.rooms_of_agent(&agent("a")).unwrap(), [room]);
+    assert_eq!(reader.rooms_of_agent(&agent("b")).unwrap(), []);
 }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
+use tt_proto::delivery::Surface;
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
@@ -25,8 +26,8 @@ use tt_proto::note::Note;
 use tt_proto::page::{JsonSize, PageSize};
 use tt_proto::policy::Policy;
 use tt_proto::room::{RoomSize, RoomSummary};
-use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
-use tt_rules::{DeadlineTime, Decision, LeaseTime, Needs, Now, Overview, Room, Rows};
+use tt_proto::{AgentId, Error, ErrorCode, NoteId, ReminderId, RoomId, WallTime};
+use tt_rules::{DeadlineTime, Decision, DeliveryRow, LeaseTime, Needs, Now, Overview, ReminderRow, Room, Rows};
 
 /// Supplies the time. A store that is shared by several machines has a clock of its own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
@@ -139,13 +140,45 @@ impl RequestKey {
 #[derive(Debug, Clone)]
 pub enum Maintenance {
     /// Store when agents were last seen, and when they last waited in a room.
-    Presence { seen: Vec<(AgentId, LeaseTime)>, waited: Vec<(RoomId, AgentId, LeaseTime)> },
+    Presence {
+        seen: Vec<(AgentId, LeaseTime)>,
+        waited: Vec<(RoomId, AgentId, LeaseTime)>,
+    },
     /// Forget the answers of requests that were made before this.
-    ForgetAnswers { before: LeaseTime },
+    ForgetAnswers {
+        before: LeaseTime,
+    },
     /// Give back a part of the space that deleted rows left behind.
     ReclaimSpace,
     /// Add the next events to the full-text index, at most this many.
-    IndexEvents { limit: usize },
+    IndexEvents {
+        limit: usize,
+    },
+    /// Store sessions as they are now, all or none.
+    SaveSessions(Vec<StoredSession>),
+    ForgetSession {
+        harness: String,
+        session_id: String,
+    },
+}
+
+/// A session of a harness, as far as a later daemon has to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSession {
+    pub harness: String,
+    pub session_id: String,
+    pub agent_id: AgentId,
+    pub processes: Vec<Anchor>,
+    pub server: Option<Anchor>,
+    pub cwd: Option<String>,
+    pub transcript_path: Option<String>,
+    pub opened_at: LeaseTime,
+    pub ended_at: Option<LeaseTime>,
+    pub left_at: Option<LeaseTime>,
+    pub followed_by: Option<String>,
+    pub guessed_from: Option<String>,
+    pub orphaned: bool,
+    pub shares_process: bool,
 }
 
 /// Queries on the last commit.
@@ -197,8 +230,20 @@ pub trait Reader {
     /// The messages that wait for each member of each room.
     fn unread(&self) -> Result<Vec<(RoomId, AgentId, Unread)>, Error>;
 
-    /// The messages that expire, each with its deadline.
-    fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error>;
+    /// How a message stands with its recipients, at most `limit` of them.
+    fn recipients(&self, room_id: &RoomId, event_seq: i64, limit: usize) -> Result<Vec<StoredDelivery>, Error>;
+
+    /// What waits in a room, oldest first.
+    fn waiting(&self, room_id: &RoomId, query: &WaitingQuery) -> Result<Vec<StoredDelivery>, Error>;
+
+    /// The deliveries to which something happens by itself, each with the moment.
+    fn due_deliveries(&self) -> Result<Vec<(RoomId, i64, AgentId, DeadlineTime)>, Error>;
+
+    /// The reminders that a member set in a room, and those for it; the next one first, at most `limit`.
+    fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error>;
+
+    /// All reminders, each with the moment at which it is due.
+    fn due_reminders(&self) -> Result<Vec<(RoomId, ReminderId, DeadlineTime)>, Error>;
 
     fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error>;
 
@@ -217,14 +262,42 @@ pub trait Reader {
     /// The rooms in which a process is a member.
     fn rooms_of_process(&self, anchor: &Anchor) -> Result<Vec<RoomId>, Error>;
 
+    /// The rooms of which an agent is a member that has not left.
+    fn rooms_of_agent(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
+
     /// The rooms in which nothing was ever written and nothing has happened for their `idle_room_ttl`.
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error>;
 
     /// Whether the store has so much free space that [`Maintenance::ReclaimSpace`] would make it smaller.
     fn has_free_space(&self) -> Result<bool, Error>;
 
+    /// All sessions.
+    fn sessions(&self) -> Result<Vec<StoredSession>, Error>;
+
     /// The newest migration of the database.
     fn schema(&self) -> Result<i64, Error>;
+}
+
+/// A delivery with what readers want to know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDelivery {
+    /// Without an excerpt.
+    pub row: DeliveryRow,
+    pub surface: Option<Surface>,
+    /// When it left `pending`.
+    pub delivered_at: Option<WallTime>,
+    pub answered_by: Option<i64>,
+    pub is_late: bool,
+}
+
+/// Which waiting deliveries to list.
+#[derive(Debug, Clone, Default)]
+pub struct WaitingQuery {
+    /// Of this member only.
+    pub recipient: Option<AgentId>,
+    /// Questions that are not over, also those that were handed over, and nothing else.
+    pub questions: bool,
+    pub limit: usize,
 }
 
 /// Which of the newest events of a room to find.

@@ -77,11 +77,35 @@ pub(crate) enum Op {
         reported: bool,
     },
     Step(i64),
-    /// A message, to one agent or to everybody, perhaps with a time to live in milliseconds.
+    /// A message or a question, to one agent or to everybody, perhaps with a time to live in milliseconds.
     Send {
         by: usize,
         to: Option<usize>,
         ttl: Option<i64>,
+        extras: Extras,
+    },
+    /// An answer to a message. With a recipient it makes no sense.
+    Reply {
+        by: usize,
+        to: Pick,
+        named: Option<usize>,
+        extras: Extras,
+    },
+    Withdraw {
+        by: usize,
+        which: Pick,
+    },
+    Remind {
+        by: usize,
+        to: usize,
+        after: i64,
+        every: Option<i64>,
+        times: i64,
+    },
+    /// Cancels the newest reminder but this many.
+    Cancel {
+        by: usize,
+        back: usize,
     },
     /// A surface of an agent takes messages.
     Take {
@@ -89,6 +113,8 @@ pub(crate) enum Op {
         surface: usize,
         max_replay: Option<usize>,
         limit: usize,
+        mid_turn: bool,
+        about: Option<Pick>,
     },
     Confirm {
         who: usize,
@@ -107,10 +133,33 @@ pub(crate) enum Op {
     },
     /// The daemon is killed right after the next command is committed.
     Crash,
-    /// The daemon ends, in order or not, and another starts.
+    /// The daemon ends, in order or not, and another starts, at once or so many milliseconds later.
     Restart {
         killed: bool,
+        down: i64,
     },
+}
+
+/// What a sender wants beyond the words.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extras {
+    pub(crate) is_question: bool,
+    pub(crate) urgency: u8,
+    pub(crate) tell_delivery: bool,
+    pub(crate) tell_silence: Option<i64>,
+}
+
+/// Which message something is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pick {
+    /// The newest to the one who does it, but this many.
+    ToMe(usize),
+    /// The newest from the one who does it, but this many.
+    FromMe(usize),
+    /// The newest of all, but this many.
+    Any(usize),
+    /// A number that no message has.
+    Unknown,
 }
 
 /// SplitMix64: enough, and the same everywhere.
@@ -170,20 +219,57 @@ fn message_op(random: &mut Random, agents: usize) -> Op {
         _ => Which::Held,
     };
     match random.below(100) {
-        0..35 => {
-            let ttl = random.one_in(4).then(|| 1 + random.below(60_000) as i64);
-            Op::Send { by: who, to: (!random.one_in(3)).then_some(other), ttl }
+        0..22 => {
+            let ttl = random.one_in(4).then(|| random.below(60_000) as i64);
+            Op::Send { by: who, to: (!random.one_in(3)).then_some(other), ttl, extras: extras(random) }
         }
-        35..60 => {
+        22..34 => {
+            let named = random.one_in(20).then_some(other);
+            let to = if random.one_in(8) { pick(random) } else { Pick::ToMe(random.below(4) as usize) };
+            let extras = if random.one_in(4) { extras(random) } else { Extras { urgency: 1, ..Extras::default() } };
+            Op::Reply { by: who, to, named, extras }
+        }
+        34..39 => {
+            let which = if random.one_in(4) { pick(random) } else { Pick::FromMe(random.below(3) as usize) };
+            Op::Withdraw { by: who, which }
+        }
+        39..43 => {
+            let every = random.one_in(2).then(|| 9_000 + random.below(40_000) as i64);
+            let times = if every.is_some() { random.below(5) as i64 } else { 1 + i64::from(random.one_in(10)) };
+            Op::Remind { by: who, to: other, after: random.below(60_000) as i64, every, times }
+        }
+        43..45 => Op::Cancel { by: who, back: random.below(4) as usize },
+        45..63 => {
             let max_replay = random.one_in(4).then(|| random.below(4) as usize);
             let limit = if random.one_in(3) { 1 + random.below(3) as usize } else { 200 };
-            Op::Take { who, surface, max_replay, limit }
+            let about = random.one_in(5).then(|| pick(random));
+            Op::Take { who, surface, max_replay, limit, mid_turn: random.one_in(4), about }
         }
-        60..80 => Op::Confirm { who, surface, which: which(random) },
-        80..88 => Op::Return { who, surface, which: which(random) },
-        88..94 => Op::Close { who, surface },
-        94..98 => Op::Step(1 + random.below(20_000) as i64),
+        63..79 => Op::Confirm { who, surface, which: which(random) },
+        79..84 => Op::Return { who, surface, which: which(random) },
+        84..88 => Op::Close { who, surface },
+        88..96 => Op::Step(1 + random.below(20_000) as i64),
+        96..97 => Op::Restart { killed: random.one_in(2), down: random.below(100_000) as i64 },
         _ => Op::Crash,
+    }
+}
+
+fn pick(random: &mut Random) -> Pick {
+    let back = random.below(6) as usize;
+    match random.below(10) {
+        0..4 => Pick::FromMe(back),
+        4..6 => Pick::ToMe(back),
+        6..9 => Pick::Any(back),
+        _ => Pick::Unknown,
+    }
+}
+
+fn extras(random: &mut Random) -> Extras {
+    Extras {
+        is_question: random.one_in(2),
+        urgency: [1, 1, 1, 0, 2, 3][random.below(6) as usize],
+        tell_delivery: random.one_in(4),
+        tell_silence: random.one_in(4).then(|| random.below(40_000) as i64),
     }
 }
 
@@ -228,7 +314,7 @@ fn op(random: &mut Random, agents: usize) -> Op {
             5..9 => 1 + random.below(110_000) as i64,
             _ => 1 + random.below(2_000_000) as i64,
         }),
-        _ => Op::Restart { killed: !random.one_in(3) },
+        _ => Op::Restart { killed: !random.one_in(3), down: 0 },
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Random histories (joins, waits, releases, passes, takeovers, kicks, leaves, heartbeats with right, stale and invented
 //! tokens, messages sent, taken by several surfaces, confirmed, returned and expired, processes that end and come back,
-//! clock steps, daemons stopped, killed, and killed right after a commit) are run through the real engine on the real store,
-//! and beside it through a simple reference written from `docs/protocol.md` that shares no code with it. After each command
-//! both must agree on the answer, on the log, on who was told what, and on every row; and whatever the reference says:
+//! questions and their answers, notices, reminders, clock steps, daemons stopped, killed, and killed right after a commit) are
+//! run through the real engine on the real store, and beside it through a simple reference written from `docs/protocol.md` and
+//! `docs/delivery.md` that shares no code with it. After each command both must agree on the answer, on the log, on who was told what, and on every row; and whatever the reference says:
 //!
 //! - there is at most one holder, and it is the one the log says;
 //! - the turn grows by one, and only at a `claim` or `takeover` event; no lease is used twice;
@@ -12,8 +12,9 @@
 //! - leaving, kicking and closing terminals lose nothing: only a command deletes a room, or time one that is empty;
 //! - each handoff is received by exactly the next holder, to the letter, and by nobody else;
 //! - no member that may have an idle room waits for it, and no member misses what it waits for;
-//! - every acknowledged message is, for each recipient, either open or in one final state, is taken by one connection at a
-//!   time and in order, and is confirmed at most once.
+//! - every acknowledged message is, for each recipient, in exactly one of its states, is taken by one connection at a time and
+//!   in order, is confirmed at most once, and its sender is told what became of it, once;
+//! - every reminder is sent when it is due, and so often.
 //!
 //! `cargo test -p ttd --test model` runs 60,000 commands. A longer run, and one history again:
 //!
@@ -24,6 +25,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 mod history;
+mod messages;
 mod reference;
 mod world;
 
@@ -31,14 +33,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tt_proto::LeaseId;
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
+use tt_proto::{LeaseId, ReminderId};
 use tt_rules::{Command, Reply, TimerKey, Waiting};
 
-use history::{Kind, Op, Random, Token, Which, Who, generate, generate_with_messages, shrink};
-use reference::{Delivery, NAMES, Outcome, Reference, Times, Told, Took};
-use world::{Came, World, agent, shown, words};
+use history::{Extras, Kind, Op, Pick, Random, Token, Which, Who, generate, generate_with_messages, shrink};
+use messages::{Ask, Reminder, Took, Wish};
+use reference::{NAMES, Outcome, Reference, Times, Told};
+use world::{Came, StoredDelivery, World, agent, shown, words};
 
 const COMMANDS: u64 = 60_000;
 
@@ -57,6 +60,7 @@ const TIMES: Times = Times {
     grace: 10_000,
     wait_max: 50_000,
     idle_room: 200_000,
+    ask: 30_000,
 };
 
 #[test]
@@ -99,6 +103,13 @@ struct Tally {
     told: BTreeMap<String, u64>,
     /// How messages stood with their recipients when their history ended.
     deliveries: BTreeMap<String, u64>,
+    /// What was told by nobody.
+    notices: BTreeMap<String, u64>,
+    /// Answers that came after their question was over.
+    late_answers: u64,
+    reminders: u64,
+    /// Notices and reminders that say that they are late.
+    late: u64,
     crashes: u64,
     /// How many rooms time deleted.
     purges: u64,
@@ -122,6 +133,11 @@ impl Tally {
             "takeover_ineligible",
             "duplicate_listener",
             "park_requires_release",
+            "unknown_message",
+            "not_a_recipient",
+            "already_delivered",
+            "unknown_reminder",
+            "unknown_recipient",
         ];
         for code in codes {
             assert!(self.refusals.contains_key(code), "no history was refused with {code}");
@@ -134,9 +150,13 @@ impl Tally {
         for reason in ["direct_pass", "sequence", "open_claim"] {
             assert!(self.told.contains_key(reason) && self.events.contains_key(&format!("claim {reason}")), "{reason}");
         }
-        for state in ["delivered", "expired", "pending"] {
+        for state in ["pending", "delivered", "answered", "expired", "withdrawn"] {
             assert!(self.deliveries.contains_key(state), "no message ended {state}");
         }
+        for notice in tt_proto::message::Notice::ALL {
+            assert!(self.notices.contains_key(notice.as_str()), "nobody was told: {}", notice.as_str());
+        }
+        assert!(self.late_answers > 0 && self.reminders > 0 && self.late > 0, "{self:?}");
         assert!(self.crashes > 0, "no daemon was killed right after a commit");
         assert!(self.purges > 0, "no empty room was deleted by time");
         for event in [
@@ -180,6 +200,9 @@ struct History<'a> {
     appended: Vec<String>,
     /// The numbers of the room's messages in the log, in the order of the history.
     message_seqs: Vec<i64>,
+    /// The ids of the room's reminders, in the order of the history.
+    reminder_ids: Vec<ReminderId>,
+    said: u64,
 }
 
 /// What the log alone says about a room.
@@ -242,6 +265,8 @@ impl<'a> History<'a> {
             log: Replay::default(),
             appended: Vec::new(),
             message_seqs: Vec::new(),
+            reminder_ids: Vec::new(),
+            said: 0,
         }
     }
 
@@ -354,8 +379,18 @@ impl<'a> History<'a> {
             }
             Op::Die { who, reported } => self.die(who, reported)?,
             Op::Step(millis) => self.pass_time(millis)?,
-            Op::Send { by, to, ttl } => self.send(by, to, ttl)?,
-            Op::Take { who, surface, max_replay, limit } => self.take(who, surface, max_replay, limit)?,
+            Op::Send { by, to, ttl, extras } => self.send(by, to, ttl, extras)?,
+            Op::Reply { by, to, named, extras } => self.reply(by, to, named, extras)?,
+            Op::Withdraw { by, which } => self.withdraw(by, which)?,
+            Op::Remind { by, to, after, every, times } => {
+                let says = self.words();
+                self.remind(by, &Reminder { from: by, to, says, due: after, every, times })?;
+            }
+            Op::Cancel { by, back } => self.cancel(by, back)?,
+            Op::Take { who, surface, max_replay, limit, mid_turn, about } => {
+                let about = about.map(|about| self.pick(who, about));
+                self.take(who, surface, Ask { max_replay, limit, mid_turn, about: about.flatten() }, about.is_some())?;
+            }
             Op::Confirm { who, surface, which } => self.confirm(who, surface, which)?,
             Op::Return { who, surface, which } => self.give_back(who, surface, which)?,
             Op::Close { who, surface } => {
@@ -364,7 +399,7 @@ impl<'a> History<'a> {
                 self.reference.end_connections(|ended| ended == connection);
             }
             Op::Crash => self.world.crash_next(),
-            Op::Restart { killed } => self.restart(killed)?,
+            Op::Restart { killed, down } => self.restart(killed, down)?,
         }
         self.check()
     }
@@ -385,17 +420,95 @@ impl<'a> History<'a> {
         self.compare(&expected, |world| world.run(number, command)).map(|_| ())
     }
 
-    fn send(&mut self, by: usize, to: Option<usize>, ttl: Option<i64>) -> Result<(), String> {
-        let process = self.acts(by);
-        let expected = self.reference.send(by, process, to, ttl);
-        self.compare(&expected, |world| world.send(by, to, ttl)).map(|_| ())
+    /// Words that nobody said before.
+    fn words(&mut self) -> String {
+        self.said += 1;
+        format!("hello {}", self.said)
     }
 
-    fn take(&mut self, who: usize, surface: usize, max_replay: Option<usize>, limit: usize) -> Result<(), String> {
+    /// The message that somebody means: its place, or none if it has a number that no message has.
+    fn pick(&self, who: usize, which: Pick) -> Option<usize> {
+        let messages = self.reference.room.as_ref().map_or(&[][..], |room| &room.messages);
+        let newest = |back: usize, fits: &dyn Fn(&messages::Message) -> bool| {
+            let fitting = messages.iter().enumerate().rev().filter(|(_, message)| fits(message));
+            fitting.map(|(index, _)| index).nth(back)
+        };
+        match which {
+            Pick::ToMe(back) => newest(back, &|message| message.to.contains_key(&who)),
+            Pick::FromMe(back) => newest(back, &|message| message.from == Some(who)),
+            Pick::Any(back) => newest(back, &|_| true),
+            Pick::Unknown => None,
+        }
+    }
+
+    /// The number of a picked message. One that is no message's is that of another event, or of none.
+    fn seq_of(&self, picked: Option<usize>) -> i64 {
+        let is_message = |seq: &i64| self.message_seqs.contains(seq);
+        picked.map_or_else(|| (1..).find(|seq| !is_message(seq)).unwrap(), |index| self.message_seqs[index])
+    }
+
+    fn send(&mut self, by: usize, to: Option<usize>, ttl: Option<i64>, extras: Extras) -> Result<(), String> {
+        let wish = Wish { to, timeout: ttl, ..self.wish(extras) };
+        self.deliver(by, &wish)
+    }
+
+    fn wish(&mut self, extras: Extras) -> Wish {
+        let Extras { is_question, urgency, tell_delivery, tell_silence } = extras;
+        Wish { says: self.words(), is_question, urgency, tell_delivery, tell_silence, ..Wish::default() }
+    }
+
+    fn reply(&mut self, by: usize, to: Pick, named: Option<usize>, extras: Extras) -> Result<(), String> {
+        let reply_to = Some(self.pick(by, to));
+        let wish = Wish { reply_to, to: named, ..self.wish(extras) };
+        self.deliver(by, &wish)
+    }
+
+    fn deliver(&mut self, by: usize, wish: &Wish) -> Result<(), String> {
+        let process = self.acts(by);
+        let reply_to = wish.reply_to.map(|picked| self.seq_of(picked));
+        let expected = self.reference.send(by, process, wish);
+        self.compare(&expected, |world| world.send(by, wish, reply_to)).map(|_| ())
+    }
+
+    fn withdraw(&mut self, by: usize, which: Pick) -> Result<(), String> {
+        let (process, picked) = (self.acts(by), self.pick(by, which));
+        let event_seq = self.seq_of(picked);
+        let (expected, counted) = self.reference.withdraw(by, process, picked);
+        match self.compare(&expected, |world| world.run(by, Command::WithdrawMessage { event_seq }))? {
+            Some(Reply::Withdrawn { withdrawn, too_late }) if (withdrawn, too_late) != counted => {
+                Err(format!("withdrawn from {withdrawn}, too late for {too_late}, not {counted:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn remind(&mut self, by: usize, new: &Reminder) -> Result<(), String> {
+        let (process, reminder_id) = (self.acts(by), ReminderId::fresh());
+        let expected = self.reference.remind(by, process, new);
+        if expected.refused.is_none() {
+            self.reminder_ids.push(reminder_id.clone());
+        }
+        self.compare(&expected, |world| world.remind(by, reminder_id, new)).map(|_| ())
+    }
+
+    fn cancel(&mut self, by: usize, back: usize) -> Result<(), String> {
+        let process = self.acts(by);
+        let which = self.reminder_ids.len().checked_sub(1 + back);
+        let reminder_id = which.map_or_else(ReminderId::fresh, |index| self.reminder_ids[index].clone());
+        let expected = self.reference.cancel(by, process, which);
+        self.compare(&expected, |world| world.run(by, Command::CancelReminder { reminder_id })).map(|_| ())
+    }
+
+    /// `has_about`: only what concerns one message is asked for.
+    fn take(&mut self, who: usize, surface: usize, ask: Ask, has_about: bool) -> Result<(), String> {
+        if has_about && ask.about.is_none() {
+            return Ok(());
+        }
         let process = self.acts(who);
         let connection = self.world.connection(who, surface).0;
-        let (expected, took) = self.reference.take(who, process, connection, max_replay, limit);
-        let came = self.compare(&expected, |world| world.take(who, surface, max_replay, limit))?;
+        let about = ask.about.map(|index| self.message_seqs[index]);
+        let (expected, took) = self.reference.take(who, process, connection, ask);
+        let came = self.compare(&expected, |world| world.take(who, surface, ask, about))?;
         let Some(Reply::Taken { skipped, event_seqs, more }) = came else { return Ok(()) };
         let index = |seq: &i64| self.message_seqs.iter().position(|known| known == seq).unwrap();
         let indexes = |seqs: &[i64]| seqs.iter().map(index).collect::<Vec<usize>>();
@@ -440,24 +553,46 @@ impl<'a> History<'a> {
         }
     }
 
-    /// How every message stands, in the rows and in the reference.
+    /// How every message stands, in the rows and in the reference, and every reminder.
     fn compare_deliveries(&self) -> Result<(), String> {
-        let state = |delivery: &Delivery| match delivery {
-            Delivery::Open { .. } => "pending",
-            Delivery::Delivered => "delivered",
-            Delivery::Expired => "expired",
-        };
         let messages = self.reference.room.iter().flat_map(|room| room.messages.iter().zip(&self.message_seqs));
-        let expected: Vec<(i64, usize, String)> = messages
-            .flat_map(|(message, seq)| message.to.iter().map(|(to, delivery)| (*seq, *to, state(delivery).to_owned())))
+        let seq = |index: Option<usize>| index.map(|index| self.message_seqs[index]);
+        let expected: Vec<StoredDelivery> = messages
+            .flat_map(|(message, number)| {
+                message.to.iter().map(|(to, delivery)| StoredDelivery {
+                    message: *number,
+                    to: *to,
+                    state: delivery.state.word().to_owned(),
+                    is_over: delivery.is_over,
+                    is_late: delivery.is_late,
+                    answered_by: seq(delivery.answered_by),
+                    tell_at: delivery.tell_at,
+                    reply_to: seq(message.reply_to),
+                    was_shown: delivery.was_shown,
+                })
+            })
             .collect();
         let stored = self.world.deliveries();
-        if stored == expected { Ok(()) } else { Err(format!("the deliveries are {stored:?}, not {expected:?}")) }
+        if stored != expected {
+            let differ = stored.iter().zip(&expected).find(|(stored, expected)| stored != expected);
+            return Err(format!(
+                "{} and {} deliveries, the first that differ: {differ:?}",
+                stored.len(),
+                expected.len()
+            ));
+        }
+        let reminders = self.reference.room.iter().flat_map(|room| room.reminders.iter().zip(&self.reminder_ids));
+        let expected: BTreeMap<String, (i64, i64)> = reminders
+            .filter_map(|(reminder, id)| reminder.as_ref().map(|r| (id.to_string(), (r.due, r.times))))
+            .collect();
+        let stored = self.world.reminders();
+        if stored == expected { Ok(()) } else { Err(format!("the reminders are {stored:?}, not {expected:?}")) }
     }
 
     fn count_deliveries(&mut self) {
-        for (_, _, state) in self.world.deliveries() {
-            *self.tally.deliveries.entry(state).or_default() += 1;
+        for delivery in self.world.deliveries() {
+            *self.tally.deliveries.entry(delivery.state).or_default() += 1;
+            self.tally.late_answers += u64::from(delivery.is_late);
         }
     }
 
@@ -547,22 +682,28 @@ impl<'a> History<'a> {
     fn run_timer(&mut self, key: &TimerKey) -> Result<(), String> {
         match key {
             TimerKey::Room(room) if self.world.room.as_ref() == Some(room) => self.tick(),
-            TimerKey::Delivery(room, event_seq) if self.world.room.as_ref() == Some(room) => {
+            TimerKey::Delivery(room, event_seq, _) if self.world.room.as_ref() == Some(room) => {
                 let index = self.message_seqs.iter().position(|seq| seq == event_seq).unwrap();
-                let expected = self.reference.expire(index);
-                let came = self.world.run_by_itself(Command::ExpireMessage { event_seq: *event_seq });
+                let expected = self.reference.message_due(index);
+                let came = self.world.run_by_itself(Command::DeliveryDue { event_seq: *event_seq });
                 self.agree(&expected, &came)
             }
-            // Of a room that was deleted.
-            TimerKey::Room(_) | TimerKey::Delivery(..) => Ok(()),
+            TimerKey::Reminder(room, reminder_id) if self.world.room.as_ref() == Some(room) => {
+                let index = self.reminder_ids.iter().position(|id| id == reminder_id).unwrap();
+                let expected = self.reference.reminder_due(index);
+                let came = self.world.run_by_itself(Command::ReminderDue { reminder_id: reminder_id.clone() });
+                self.agree(&expected, &came)
+            }
+            key => Err(format!("a room that was deleted still has the timer {key:?}")),
         }
     }
 
     /// A new daemon knows when members were last seen to within the doubt, always in their favour; the reference takes
     /// its word for it within that. Then it catches up.
-    fn restart(&mut self, killed: bool) -> Result<(), String> {
+    fn restart(&mut self, killed: bool, down: i64) -> Result<(), String> {
         let before = self.world.dump();
-        self.world.restart(killed);
+        self.world.restart(killed, down);
+        self.reference.now = self.world.now;
         if killed && self.world.dump() != before {
             return Err("a restart changed what was stored".into());
         }
@@ -572,7 +713,7 @@ impl<'a> History<'a> {
     /// What a new daemon does first.
     fn catch_up(&mut self, killed: bool) -> Result<(), String> {
         self.reference.end_connections(|_| true);
-        self.world.set_delivery_timers();
+        self.world.set_timers();
         let presence = self.world.presence();
         for (number, member) in self.reference.room.iter_mut().flat_map(|room| &mut room.members) {
             let (seen, waited) = presence[number];
@@ -615,15 +756,17 @@ impl<'a> History<'a> {
     /// The command was committed and its daemon killed: nobody heard of it, and the log has it.
     fn recover(&mut self, expected: &Outcome) -> Result<(), String> {
         self.tally.crashes += 1;
-        self.world.restart(true);
+        self.world.restart(true, 0);
         self.world.forget_deleted_room();
         if expected.deleted {
             self.log = Replay::default();
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
+            self.reminder_ids.clear();
         }
-        self.appended.extend_from_slice(&expected.events);
+        let expected_events = self.numbered(&expected.events);
+        self.appended.extend(expected_events);
         self.note_messages();
         self.catch_up(true)
     }
@@ -633,6 +776,15 @@ impl<'a> History<'a> {
         let newest = self.message_seqs.last().copied().unwrap_or(0);
         let sent = self.world.log(newest).into_iter().filter(|event| event.event_type == EventType::MessageSent);
         self.message_seqs.extend(sent.map(|event| event.event_seq));
+    }
+
+    /// Events with the numbers of the messages in the place of their places: `about=17` for `about=#3`.
+    fn numbered(&self, events: &[String]) -> Vec<String> {
+        let number = |word: &str| match word.split_once("=#") {
+            Some((key, index)) => format!("{key}={}", self.message_seqs[index.parse::<usize>().unwrap()]),
+            None => word.to_owned(),
+        };
+        events.iter().map(|event| event.split(' ').map(number).collect::<Vec<_>>().join(" ")).collect()
     }
 
     fn agree(&mut self, expected: &Outcome, came: &Came) -> Result<(), String> {
@@ -646,8 +798,9 @@ impl<'a> History<'a> {
         if expected.refused != came.refused {
             return Err(format!("refused with {:?}, not {:?}", came.refused, expected.refused));
         }
-        if expected.events != came.events || expected.deleted != came.deleted {
-            return Err(format!("wrote down {:#?}, not {:#?}", came.events, expected.events));
+        let expected_events = self.numbered(&expected.events);
+        if expected_events != came.events || expected.deleted != came.deleted {
+            return Err(format!("wrote down {:#?}, not {expected_events:#?}", came.events));
         }
         if expected.told != came.told {
             return Err(format!("told {:#?}, not {:#?}", came.told, expected.told));
@@ -658,13 +811,20 @@ impl<'a> History<'a> {
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
+            self.reminder_ids.clear();
         }
         if came.events.iter().any(|event| event.starts_with("message_sent")) {
             self.note_messages();
         }
         for event in &came.events {
             let kind = event.split(' ').next().unwrap_or_default();
-            let reason = event.split("reason=").nth(1).and_then(|reason| reason.split(':').next()).unwrap_or_default();
+            let reason =
+                event.split("reason=").nth(1).and_then(|reason| reason.split([':', ' ']).next()).unwrap_or_default();
+            if let Some(notice) = event.split("notice=").nth(1).and_then(|rest| rest.split(' ').next()) {
+                *self.tally.notices.entry(notice.to_owned()).or_default() += 1;
+            }
+            self.tally.reminders += u64::from(event.contains(" reminder"));
+            self.tally.late += u64::from(event.contains(" late="));
             *self.tally.events.entry(format!("{kind} {reason}")).or_default() += 1;
         }
         for (number, told) in &came.told {

@@ -1,10 +1,10 @@
 //! The stick as `docs/protocol.md` describes it, written once more and as simply as possible. It shares no code with the
 //! rules: agents are numbers, times are milliseconds, and there is one room.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::Kind;
+use crate::messages::{Message, Reminder, notify};
 
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -25,6 +25,7 @@ pub(crate) struct Times {
     pub(crate) grace: i64,
     pub(crate) wait_max: i64,
     pub(crate) idle_room: i64,
+    pub(crate) ask: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,36 +68,11 @@ pub(crate) struct Room {
     pub(crate) last_place: i64,
     pub(crate) members: BTreeMap<usize, Member>,
     pub(crate) messages: Vec<Message>,
+    /// In the order in which they were set; none once it is cancelled, or sent for the last time.
+    pub(crate) reminders: Vec<Option<Reminder>>,
     /// Whether there ever was a message, a note or a handoff.
     pub(crate) has_contents: bool,
     pub(crate) deleted: bool,
-}
-
-/// A message and how it stands with each recipient.
-#[derive(Debug, Clone)]
-pub(crate) struct Message {
-    pub(crate) expires: Option<i64>,
-    /// When a connection last gave it back.
-    pub(crate) freed: i64,
-    pub(crate) to: BTreeMap<usize, Delivery>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delivery {
-    /// Not handed over. A connection may have taken it.
-    Open {
-        held_by: Option<u64>,
-    },
-    Delivered,
-    Expired,
-}
-
-/// What a surface took: the messages it shows and those it skips, by their place in the history, and how many stayed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Took {
-    pub(crate) messages: Vec<usize>,
-    pub(crate) skipped: Vec<usize>,
-    pub(crate) more: usize,
 }
 
 /// What a waiter is told.
@@ -132,7 +108,18 @@ pub(crate) struct Reference {
 
 pub(crate) type Rule<'a> = &'a dyn Fn(&Reference, &mut Room, &mut Vec<String>) -> Result<(), &'static str>;
 
-fn name(agent: Option<usize>) -> &'static str {
+/// Whether the membership of an agent goes on.
+pub(crate) fn belongs(room: &Room, agent: usize) -> bool {
+    let status = room.members.get(&agent).map(|member| member.status);
+    matches!(status, Some(Status::Active | Status::Away | Status::Gone))
+}
+
+/// Whether an agent is there, or is a person that only closed its terminals.
+pub(crate) fn is_addressed(room: &Room, agent: usize) -> bool {
+    matches!(room.members.get(&agent).map(|member| member.status), Some(Status::Active | Status::Away))
+}
+
+pub(crate) fn name(agent: Option<usize>) -> &'static str {
     agent.map_or("-", |agent| NAMES[agent])
 }
 
@@ -300,12 +287,8 @@ impl Reference {
                 return Some(format!("{} was silent for presence_ttl and still counts", NAMES[*agent]));
             }
         }
-        for (index, message) in room.messages.iter().enumerate() {
-            // A message that was held when its deadline came is looked at again within a second.
-            let overdue = message.expires.is_some_and(|at| at.max(message.freed) + 1000 < self.now);
-            if overdue && message.to.values().any(|delivery| *delivery == Delivery::Open { held_by: None }) {
-                return Some(format!("message {index} should have expired"));
-            }
+        if let Some(why) = self.overdue_message(room) {
+            return Some(why);
         }
         let unnoted = room.kept_for.is_some() && self.now >= room.claim_until && !room.claim_noted;
         unnoted.then(|| "a reservation ran out and the log does not say so".to_owned())
@@ -338,6 +321,7 @@ impl Reference {
         if let Err(code) = rule(self, &mut room, &mut events) {
             return Outcome { refused: Some(code), ..Outcome::default() };
         }
+        self.end_questions(&before, &mut room, &mut events);
         self.settle(&mut room, &mut events);
         self.commit(before, room, events)
     }
@@ -441,7 +425,7 @@ impl Reference {
         })
     }
 
-    fn active(room: &Room, agent: usize) -> Result<(), &'static str> {
+    pub(crate) fn active(room: &Room, agent: usize) -> Result<(), &'static str> {
         match room.members.get(&agent).map(|m| m.status) {
             Some(Status::Active) => Ok(()),
             Some(Status::Kicked) => Err("kicked"),
@@ -568,6 +552,9 @@ impl Reference {
             room.received = room.pending.take().map(|(words, from, _)| (words, from));
             this.begin(room, agent);
             events.push(event("takeover", room.turn, NAMES[agent], name(revoked), &format!("{reason}: stuck")));
+            if let Some(revoked) = revoked.filter(|revoked| *revoked != agent && belongs(room, *revoked)) {
+                notify(room, revoked, "taken_over", None, "stuck", 0, events);
+            }
             Ok(())
         })
     }
@@ -599,8 +586,17 @@ impl Reference {
             if !(force || gone && silent) {
                 return Err("target_active");
             }
+            // Somebody who closed the last terminal keeps the stick until its time has run out.
+            let holds = room.holder == Some(target);
+            let time_left = holds && this.now < this.lease_until(room)
+                || room.kept_for == Some(target) && this.now < room.claim_until;
+            let idle = holds && this.takeover_reason(room) == Some("owner_idle");
+            if !force && time_left && !idle && !this.died(member) {
+                return Err("target_active");
+            }
             events.push(event("kick", room.turn, NAMES[agent], NAMES[target], "ghost"));
             Self::remove(room, target, Status::Kicked, "kicked", events);
+            notify(room, target, "kicked", None, "ghost", 0, events);
             Ok(())
         })
     }
@@ -621,143 +617,6 @@ impl Reference {
             events.push(event("note_added", room.turn, NAMES[agent], "-", "-"));
             Ok(())
         })
-    }
-
-    /// One event, and a delivery for each recipient: the one named, or every other member that is active or away.
-    pub(crate) fn send(&mut self, agent: usize, process: Option<u32>, to: Option<usize>, ttl: Option<i64>) -> Outcome {
-        self.by_member(agent, process, &|this, room, events| {
-            Self::active(room, agent)?;
-            let addressed = |m: &Member| matches!(m.status, Status::Active | Status::Away);
-            let others = |(other, m): (&usize, &Member)| (*other != agent && addressed(m)).then_some(*other);
-            let recipients: Vec<usize> = match to {
-                Some(to) if !room.members.contains_key(&to) => return Err("unknown_recipient"),
-                Some(to) => vec![to],
-                None => room.members.iter().filter_map(others).collect(),
-            };
-            let open = |recipient: &usize| (*recipient, Delivery::Open { held_by: None });
-            let expires = ttl.map(|ttl| this.now + ttl);
-            room.has_contents = true;
-            room.messages.push(Message { expires, freed: 0, to: recipients.iter().map(open).collect() });
-            events.push(event("message_sent", room.turn, NAMES[agent], name(to), "-"));
-            Ok(())
-        })
-    }
-
-    fn is_late(&self, message: &Message) -> bool {
-        message.expires.is_some_and(|at| at <= self.now)
-    }
-
-    /// Takes what nobody holds, oldest first, and never what is too late.
-    pub(crate) fn take(
-        &mut self,
-        agent: usize,
-        process: Option<u32>,
-        connection: u64,
-        max_replay: Option<usize>,
-        limit: usize,
-    ) -> (Outcome, Took) {
-        let took = RefCell::new(Took::default());
-        let outcome = self.by_member(agent, process, &|this, room, _| {
-            Self::active(room, agent)?;
-            let mut free = Vec::new();
-            for (index, message) in room.messages.iter_mut().enumerate() {
-                let late = this.is_late(message);
-                match message.to.get_mut(&agent) {
-                    Some(delivery @ Delivery::Open { held_by: None }) if late => *delivery = Delivery::Expired,
-                    Some(Delivery::Open { held_by: None }) => free.push(index),
-                    _ => {}
-                }
-            }
-            let skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
-            let mut took = took.borrow_mut();
-            took.skipped = free[..skip].to_vec();
-            let rest = &free[skip..];
-            took.messages = rest.iter().copied().take(limit).collect();
-            took.more = rest.len() - took.messages.len();
-            // A person holds nothing: all of its terminals may show a message.
-            for index in took.skipped.iter().chain(&took.messages).filter(|_| agent != PERSON) {
-                room.messages[*index].to.insert(agent, Delivery::Open { held_by: Some(connection) });
-            }
-            Ok(())
-        });
-        (outcome, took.into_inner())
-    }
-
-    /// Nobody confirms or returns for another: one message that another connection holds, and nothing is done.
-    fn check_listed(room: &Room, agent: usize, connection: u64, which: &[usize]) -> Result<(), &'static str> {
-        let anothers = |index: &usize| match room.messages.get(*index).and_then(|message| message.to.get(&agent)) {
-            Some(Delivery::Open { held_by }) => held_by.is_some_and(|by| by != connection),
-            _ => false,
-        };
-        if which.iter().any(anothers) { Err("message_held") } else { Ok(()) }
-    }
-
-    /// Confirms messages by their place in the history. Returns how many were open.
-    pub(crate) fn confirm(&mut self, agent: usize, connection: u64, which: &[usize]) -> (Outcome, usize) {
-        let confirmed = RefCell::new(0);
-        let outcome = self.command(None, &|_, room, _| {
-            Self::check_listed(room, agent, connection, which)?;
-            for index in which {
-                if let Some(delivery @ Delivery::Open { .. }) = room.messages[*index].to.get_mut(&agent) {
-                    *delivery = Delivery::Delivered;
-                    *confirmed.borrow_mut() += 1;
-                }
-            }
-            Ok(())
-        });
-        (outcome, confirmed.into_inner())
-    }
-
-    /// Gives back what a connection holds of these messages. Returns how many.
-    pub(crate) fn give_back(&mut self, agent: usize, connection: u64, which: &[usize]) -> (Outcome, usize) {
-        let returned = RefCell::new(0);
-        let outcome = self.command(None, &|this, room, _| {
-            Self::check_listed(room, agent, connection, which)?;
-            for index in which {
-                let message = &mut room.messages[*index];
-                let mine = Delivery::Open { held_by: Some(connection) };
-                if let Some(delivery) = message.to.get_mut(&agent).filter(|delivery| **delivery == mine) {
-                    *delivery = Delivery::Open { held_by: None };
-                    message.freed = this.now;
-                    *returned.borrow_mut() += 1;
-                }
-            }
-            Ok(())
-        });
-        (outcome, returned.into_inner())
-    }
-
-    /// The connections that are no more hold nothing.
-    pub(crate) fn end_connections(&mut self, ended: impl Fn(u64) -> bool) {
-        for message in self.room.iter_mut().flat_map(|room| &mut room.messages) {
-            for delivery in message.to.values_mut() {
-                if matches!(delivery, Delivery::Open { held_by: Some(by) } if ended(*by)) {
-                    *delivery = Delivery::Open { held_by: None };
-                    message.freed = self.now;
-                }
-            }
-        }
-    }
-
-    /// The deadline of a message has come. What a connection holds may be on a screen already.
-    pub(crate) fn expire(&mut self, index: usize) -> Outcome {
-        self.command(None, &|this, room, _| {
-            let message = &mut room.messages[index];
-            let late = this.is_late(message);
-            for delivery in message.to.values_mut().filter(|_| late) {
-                if *delivery == (Delivery::Open { held_by: None }) {
-                    *delivery = Delivery::Expired;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// The messages a connection holds, of one agent.
-    pub(crate) fn held(&self, agent: usize, connection: u64) -> Vec<usize> {
-        let held = |message: &Message| message.to.get(&agent) == Some(&Delivery::Open { held_by: Some(connection) });
-        let messages = self.room.iter().flat_map(|room| room.messages.iter().enumerate());
-        messages.filter(|(_, message)| held(message)).map(|(index, _)| index).collect()
     }
 
     fn depart(&self, room: &mut Room, events: &mut Vec<String>, exited: bool, due: &dyn Fn(&Member) -> bool) {

@@ -12,17 +12,17 @@ use rusqlite::{Connection, OptionalExtension};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tt_proto::delivery::Surface;
-use tt_proto::event::Event;
+use tt_proto::event::{Event, EventType};
 use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
-use tt_proto::message::DeliveryHint;
+use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
-use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_proto::{AgentId, Error, ErrorCode, ReminderId, RoomId};
 use tt_rules::{
-    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, Recipients, Reply, Room, TakeAccess,
-    TimerKey, WaitEnd, Waiting,
+    Caller, Command, ConnectionId, Decision, LeaseTime, Needs, NewReminder, Recipients, Reply, Room, SendOptions,
+    TakeAccess, TimerKey, WaitEnd, Waiting,
 };
 use tt_store::sqlite::SqliteStore;
 use tt_store::{Loaded, Location, Maintenance, Reader, RequestKey, Store, UnitOfWork};
@@ -32,6 +32,7 @@ use ttd::engine::{CommandContext, Engine, MemberProcesses, Outcome};
 use ttd::feed::{FeedItem, Follower};
 use ttd::waiters::Place;
 
+use crate::messages::{Ask, Reminder, Wish, sent};
 use crate::reference::{GUEST, NAMES, PERSON, Times, Told, event};
 
 /// The time at which every history begins, in milliseconds.
@@ -200,6 +201,8 @@ fn policy(times: &Times) -> Policy {
         waiter_grace: of(times.grace),
         wait_max: of(times.wait_max),
         idle_room_ttl: of(times.idle_room),
+        ask_expiry: of(times.ask),
+        ..Policy::default()
     }
 }
 
@@ -289,8 +292,9 @@ impl World {
     }
 
     /// The daemon ends and another one starts: nothing in memory survives.
-    pub(crate) fn restart(&mut self, killed: bool) {
+    pub(crate) fn restart(&mut self, killed: bool, down: i64) {
         self.end_daemon(killed);
+        self.advance_to(self.now + down);
         self.start_daemon();
     }
 
@@ -441,6 +445,7 @@ impl World {
             match item {
                 FeedItem::Event(event) => came.events.push(shown(&event)),
                 FeedItem::Stored { event_seq } => panic!("event {event_seq} is too long for a history"),
+                FeedItem::Delivery(_) => {}
                 FeedItem::Deleted => came.deleted = true,
             }
         }
@@ -468,7 +473,7 @@ impl World {
     /// Starts a wait, as `wait_for_turn` does.
     pub(crate) fn wait(&mut self, number: usize, waiting: Waiting, until: i64) -> Came {
         let room_id = self.room.clone().unwrap_or_else(|| "none".into());
-        let place = match self.engine().waiters().enter(&room_id, &agent(number), waiting, None, |_| true) {
+        let place = match self.engine().waiters().enter(&room_id, &agent(number), waiting, None, None) {
             Ok(place) => place,
             Err(e) => return Came { refused: Some(e.code.as_str()), ..Came::default() },
         };
@@ -509,19 +514,41 @@ impl World {
         self.places.iter().map(|(number, (_, until))| (*until, *number)).min()
     }
 
-    pub(crate) fn send(&mut self, number: usize, to: Option<usize>, ttl: Option<i64>) -> Came {
-        let to = to.map_or(Recipients::Room, |to| Recipients::Agent(agent(to)));
-        let expires_at = ttl.map(|ttl| DeadlineTime::from_millis(EPOCH + self.now + ttl));
-        let body = "hello".to_owned();
-        self.run(
-            number,
-            Command::SendMessage { to, body, delivery_hint: DeliveryHint::Normal, from_person: false, expires_at },
-        )
+    /// Sends what somebody wishes for. `reply_to` is the number of the message that it answers.
+    pub(crate) fn send(&mut self, number: usize, wish: &Wish, reply_to: Option<i64>) -> Came {
+        let to = wish.to.map_or(Recipients::Room, |to| Recipients::Agent(agent(to)));
+        let of = |millis: i64| Duration::from_millis(millis as u64);
+        let options = SendOptions {
+            reply_to,
+            expects_reply: wish.is_question,
+            timeout: wish.timeout.map(of),
+            notify_on_delivery: wish.tell_delivery,
+            notify_after: wish.tell_silence.map(of),
+        };
+        let hints = [DeliveryHint::Idle, DeliveryHint::Normal, DeliveryHint::Important, DeliveryHint::Interrupt];
+        let (body, delivery_hint) = (wish.says.clone(), hints[usize::from(wish.urgency)]);
+        self.run(number, Command::SendMessage { to, body, delivery_hint, from_person: false, options })
     }
 
-    pub(crate) fn take(&mut self, number: usize, surface: usize, max_replay: Option<usize>, limit: usize) -> Came {
+    pub(crate) fn remind(&mut self, number: usize, reminder_id: ReminderId, new: &Reminder) -> Came {
+        let of = |millis: i64| Duration::from_millis(millis as u64);
+        let new = NewReminder {
+            reminder_id,
+            body: new.says.clone(),
+            to: (new.to != number).then(|| NAMES[new.to].to_owned()),
+            delay: of(new.due),
+            every: new.every.map(of),
+            times: new.times as u32,
+        };
+        self.run(number, Command::AddReminder(new))
+    }
+
+    /// Takes messages. `about` is the number of a message.
+    pub(crate) fn take(&mut self, number: usize, surface: usize, ask: Ask, about: Option<i64>) -> Came {
+        let Ask { max_replay, limit, mid_turn, .. } = ask;
         let access = TakeAccess::Arriving;
-        self.run_on(number, surface, Command::TakeMessages { from: None, max_replay, limit, access })
+        let command = Command::TakeMessages { from: None, about, mid_turn, max_replay, limit, access };
+        self.run_on(number, surface, command)
     }
 
     pub(crate) fn confirm(&mut self, number: usize, surface: usize, event_seqs: Vec<i64>) -> Came {
@@ -536,11 +563,17 @@ impl World {
         self.engine().listeners().end_connection(self.connection(number, surface));
     }
 
-    /// Sets the timers of messages that expire, as a new daemon does.
-    pub(crate) fn set_delivery_timers(&mut self) {
+    /// Sets the timers of messages and reminders, as a new daemon does.
+    pub(crate) fn set_timers(&mut self) {
         let daemon = self.daemon.as_ref().unwrap();
-        for (room_id, event_seq, at) in daemon.store.reader().unwrap().expiring().unwrap() {
-            daemon.engine.timers().set(TimerKey::Delivery(room_id, event_seq), Some(tt_rules::Due::Deadline(at)));
+        let reader = daemon.store.reader().unwrap();
+        for (room_id, event_seq, recipient, at) in reader.due_deliveries().unwrap() {
+            let key = TimerKey::Delivery(room_id, event_seq, recipient);
+            daemon.engine.timers().set_if_unset(key, tt_rules::Due::Deadline(at));
+        }
+        for (room_id, reminder_id, at) in reader.due_reminders().unwrap() {
+            let key = TimerKey::Reminder(room_id, reminder_id);
+            daemon.engine.timers().set_if_unset(key, tt_rules::Due::Deadline(at));
         }
     }
 
@@ -608,6 +641,7 @@ impl World {
             "SELECT * FROM room_events",
             "SELECT * FROM notes",
             "SELECT * FROM deliveries",
+            "SELECT * FROM reminders",
             "SELECT * FROM idempotency_keys",
             "SELECT * FROM schema_migrations",
             "SELECT * FROM steady_clock",
@@ -652,13 +686,31 @@ impl World {
         self.rows.prepare_cached(sql).unwrap().query_row([room.as_str()], row).optional().unwrap()
     }
 
-    /// Every delivery, as (message, recipient, state), in the order of the log.
-    pub(crate) fn deliveries(&self) -> Vec<(i64, usize, String)> {
-        let sql = "SELECT event_seq, recipient_agent_id, state FROM deliveries ORDER BY 1, 2";
+    /// Every delivery, in the order of the log.
+    pub(crate) fn deliveries(&self) -> Vec<StoredDelivery> {
+        let sql = "SELECT event_seq, recipient_agent_id, state, is_over, is_late, answered_by, notify_at, reply_to,
+                     surface IS NOT NULL FROM deliveries ORDER BY 1, 2";
         let mut statement = self.rows.prepare_cached(sql).unwrap();
         let row = |row: &rusqlite::Row<'_>| {
-            Ok((row.get(0)?, number(&AgentId::trusted(row.get::<_, String>(1)?)), row.get(2)?))
+            Ok(StoredDelivery {
+                message: row.get(0)?,
+                to: number(&AgentId::trusted(row.get::<_, String>(1)?)),
+                state: row.get(2)?,
+                is_over: row.get(3)?,
+                is_late: row.get(4)?,
+                answered_by: row.get(5)?,
+                tell_at: row.get::<_, Option<i64>>(6)?.map(|at| at - EPOCH),
+                reply_to: row.get(7)?,
+                was_shown: row.get(8)?,
+            })
         };
+        statement.query_map([], row).unwrap().map(Result::unwrap).collect()
+    }
+
+    /// Every reminder: its id, when it is due, and how many times.
+    pub(crate) fn reminders(&self) -> BTreeMap<String, (i64, i64)> {
+        let mut statement = self.rows.prepare_cached("SELECT reminder_id, due_at, times FROM reminders").unwrap();
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, (row.get::<_, i64>(1)? - EPOCH, row.get(2)?)));
         statement.query_map([], row).unwrap().map(Result::unwrap).collect()
     }
 
@@ -680,10 +732,39 @@ pub(crate) struct Row {
     pub(crate) current: Option<String>,
 }
 
+/// A delivery as its row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredDelivery {
+    pub(crate) message: i64,
+    pub(crate) to: usize,
+    pub(crate) state: String,
+    pub(crate) is_over: bool,
+    pub(crate) is_late: bool,
+    pub(crate) answered_by: Option<i64>,
+    pub(crate) tell_at: Option<i64>,
+    pub(crate) reply_to: Option<i64>,
+    /// A surface handed it over.
+    pub(crate) was_shown: bool,
+}
+
 /// An event in the words of the reference.
 pub(crate) fn shown(e: &Event) -> String {
     let name = |agent: &Option<AgentId>| agent.as_ref().map_or("-".to_owned(), ToString::to_string);
     let reason = e.reason.as_deref().unwrap_or("-");
+    if e.event_type == EventType::MessageSent {
+        let payload: MessageSent = serde_json::from_str(e.payload.as_ref().unwrap().as_str()).unwrap();
+        // A notice ends with the words that it is about.
+        let says = payload.body.rsplit(": ").next().unwrap_or_default().trim_matches('"');
+        let mut extras: Vec<String> = Vec::new();
+        extras.extend(payload.notice.map(|notice| format!("notice={}", notice.as_str())));
+        extras.extend(payload.about.map(|about| format!("about={about}")));
+        extras.extend(payload.reply_to.map(|reply_to| format!("reply_to={reply_to}")));
+        extras.extend(payload.expects_reply.then(|| "question".to_owned()));
+        extras.extend(payload.reminder_id.map(|_| "reminder".to_owned()));
+        extras.extend(payload.late_ms.map(|late| format!("late={late}")));
+        let known = |agent: &Option<AgentId>| agent.as_ref().map(number);
+        return sent(e.turn_id.unwrap_or(-1), known(&e.from_agent_id), known(&e.to_agent_id), says, &extras);
+    }
     event(e.event_type.as_str(), e.turn_id.unwrap_or(-1), &name(&e.from_agent_id), &name(&e.to_agent_id), reason)
 }
 

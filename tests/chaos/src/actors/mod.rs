@@ -5,6 +5,7 @@ mod follower;
 mod mcp;
 mod person;
 mod sandboxed;
+mod session;
 
 use std::sync::OnceLock;
 
@@ -30,6 +31,11 @@ pub(crate) trait Actor: Sync {
         false
     }
 
+    /// Whether it is one member from the beginning to the end, whose id others know.
+    fn has_fixed_id(&self) -> bool {
+        true
+    }
+
     /// The command that the actor's process is started through, if it is not started straight away.
     fn launcher(&self) -> &'static [&'static str] {
         &[]
@@ -42,7 +48,7 @@ pub(crate) trait Actor: Sync {
 
 /// All kinds.
 pub(crate) const ALL: &[&dyn Actor] =
-    &[&agent::Agent, &person::Person, &follower::Follower, &mcp::Mcp, &sandboxed::Sandboxed];
+    &[&agent::Agent, &person::Person, &follower::Follower, &mcp::Mcp, &sandboxed::Sandboxed, &session::Session];
 
 /// The kinds that are left out of this run.
 static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
@@ -62,8 +68,13 @@ pub(crate) fn cast() -> impl Iterator<Item = (&'static dyn Actor, usize)> {
     ALL.iter().filter(is_there).flat_map(|kind| (0..kind.count()).map(move |number| (*kind, number)))
 }
 
+/// Every actor that is one member from the beginning to the end.
+pub(crate) fn members() -> impl Iterator<Item = (&'static dyn Actor, usize)> {
+    cast().filter(|(actor, _)| actor.has_fixed_id())
+}
+
 /// The agent ids of all actors but one.
 pub(crate) fn others(kind: &str, number: usize) -> Vec<String> {
     let other = |(actor, n): &(&dyn Actor, usize)| (actor.kind(), *n) != (kind, number);
-    cast().filter(other).map(|(actor, n)| actor.agent_id(n)).collect()
+    members().filter(other).map(|(actor, n)| actor.agent_id(n)).collect()
 }

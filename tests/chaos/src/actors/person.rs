@@ -65,7 +65,8 @@ pub(super) fn send(stage: &mut Stage) -> Fallible<()> {
     Ok(())
 }
 
-fn take_turn(stage: &mut Stage) -> Fallible<()> {
+/// Takes the stick with `tt try`, if it is free, and gives it on.
+pub(super) fn take_turn(stage: &mut Stage) -> Fallible<()> {
     let Some(turn) = stage.run(&["try", "--json"], None)?.json() else { return Ok(()) };
     if turn["status"] != "your_turn" {
         return Ok(());

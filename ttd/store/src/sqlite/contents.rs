@@ -6,8 +6,9 @@ use tt_proto::{Error, RoomId};
 
 use super::query_failed;
 
-/// Whether there is a message, a note or a handoff in a room `r`.
+/// Whether there is a message, a note, a reminder or a handoff in a room `r`.
 pub(super) const HAS_CONTENTS: &str = "(EXISTS (SELECT 1 FROM notes n WHERE n.room_id = r.room_id)
+    OR EXISTS (SELECT 1 FROM reminders m WHERE m.room_id = r.room_id)
     OR EXISTS (SELECT 1 FROM room_events e WHERE e.room_id = r.room_id
                AND (e.event_type = 'message_sent' OR e.handoff_json IS NOT NULL)))";
 

@@ -2,68 +2,116 @@
 //! delivered long ago costs nothing.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tt_proto::delivery::{DeliveryState, Surface};
 use tt_proto::event::Event;
 use tt_proto::message::{DeliveryHint, InboxRoom, Unread};
 use tt_proto::{AgentId, Error, RoomId};
-use tt_rules::{DeadlineTime, DeliveryChange, NewDelivery, OpenDelivery};
+use tt_rules::{DeadlineTime, DeliveryChange, DeliveryRow, MessageRow, NewDelivery};
 
 use super::query_failed;
-use crate::Page;
+use super::rooms::time;
+use crate::{Page, StoredDelivery, WaitingQuery};
 
 /// Opens the delivery of an event to one recipient.
 pub(super) fn open(connection: &Connection, event: &Event, delivery: &NewDelivery) -> Result<(), Error> {
     connection
         .prepare_cached(
-            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expires_at, delivery_hint)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expires_at, delivery_hint,
+               expects_reply, reply_to, notify_on_delivery, notify_after_ms, due_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?5)",
         )
         .and_then(|mut s| {
             let expires_at = delivery.expires_at.map(DeadlineTime::as_millis);
             let (room_id, from) = (event.room_id.as_str(), event.from_agent_id.as_ref().map(AgentId::as_str));
             let hint = Some(delivery.delivery_hint).filter(|hint| *hint != DeliveryHint::Normal);
             let hint = hint.map(DeliveryHint::as_str);
-            s.execute(params![event.event_seq, delivery.recipient.as_str(), room_id, from, expires_at, hint])
-        })
-        .map(|_| ())
-        .map_err(query_failed)
-}
-
-/// Moves an open delivery to another state. One that is no longer open stays as it is.
-pub(super) fn change(connection: &Connection, change: &DeliveryChange) -> Result<(), Error> {
-    connection
-        .prepare_cached(
-            "UPDATE deliveries SET state = ?3, surface = ?4, delivered_at = ?5
-             WHERE event_seq = ?1 AND recipient_agent_id = ?2 AND state = 'pending'",
-        )
-        .and_then(|mut s| {
             s.execute(params![
-                change.event_seq,
-                change.recipient.as_str(),
-                change.state.as_str(),
-                change.surface.map(|surface| surface.as_str()),
-                change.at.to_string(),
+                event.event_seq,
+                delivery.recipient.as_str(),
+                room_id,
+                from,
+                expires_at,
+                hint,
+                delivery.expects_reply,
+                delivery.reply_to,
+                delivery.notify_on_delivery,
+                delivery.notify_after.map(millis),
             ])
         })
         .map(|_| ())
         .map_err(query_failed)
 }
 
-/// The oldest open deliveries to a member, at most `limit`, and as many newer ones that are urgent. With `from`, only those of one sender. What was delivered, and
-/// what others sent, is not looked at.
+/// Changes a delivery, unless it is in another state by now. `appended` are the events of the command.
+pub(super) fn change(connection: &Connection, change: &DeliveryChange, appended: &[Arc<Event>]) -> Result<(), Error> {
+    let after = &change.after;
+    let answered_by = change.answered_by.and_then(|index| appended.get(index)).map(|event| event.event_seq);
+    connection
+        .prepare_cached(
+            "UPDATE deliveries SET state = ?4, surface = coalesce(?5, surface), delivered_at = iif(?3 = 'pending', ?6, delivered_at),
+               answered_by = coalesce(?7, answered_by), is_over = ?8, is_late = ?9, notify_at = ?10, due_at = ?11
+             WHERE event_seq = ?1 AND recipient_agent_id = ?2 AND state = ?3",
+        )
+        .and_then(|mut s| {
+            s.execute(params![
+                after.event_seq,
+                after.recipient.as_str(),
+                change.before.as_str(),
+                after.state.as_str(),
+                change.surface.map(|surface| surface.as_str()),
+                // One that only changed what is known of its question was not handed over by that.
+                (after.state != change.before).then(|| change.at.to_string()),
+                answered_by,
+                after.is_over,
+                change.is_late,
+                after.notify_at.map(DeadlineTime::as_millis),
+                after.due_at().map(DeadlineTime::as_millis),
+            ])
+        })
+        .map(|_| ())
+        .map_err(query_failed)
+}
+
+/// The columns of a [`DeliveryRow`].
+macro_rules! columns {
+    () => {
+        "event_seq, recipient_agent_id, from_agent_id, state, delivery_hint, expires_at, expects_reply, notify_on_delivery,
+         notify_after_ms, notify_at, is_over, reply_to"
+    };
+}
+
+/// Which of a member's open deliveries are looked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Which<'a> {
+    /// Only those of one sender.
+    pub(super) from: Option<&'a AgentId>,
+    /// Only what concerns this question.
+    pub(super) about: Option<i64>,
+    /// Without those for later.
+    pub(super) mid_turn: bool,
+}
+
+/// The oldest open deliveries to a member, at most `limit`, and as many newer ones that are urgent. What was delivered, and what
+/// others sent, is not looked at.
 pub(super) fn inbox(
     connection: &Connection,
     room_id: &RoomId,
     recipient: &AgentId,
-    from: Option<&AgentId>,
+    which: Which<'_>,
     limit: usize,
-) -> Result<Vec<OpenDelivery>, Error> {
+) -> Result<Vec<DeliveryRow>, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (room_id, recipient, from) = (room_id.as_str(), recipient.as_str(), from.map(AgentId::as_str));
-    let mut open = match from {
-        None => query(connection, INBOX, params![room_id, recipient, limit])?,
-        Some(from) => query(connection, INBOX_OF_SENDER, params![room_id, recipient, limit, from])?,
+    let (room_id, recipient, from) = (room_id.as_str(), recipient.as_str(), which.from.map(AgentId::as_str));
+    let mut open = match (which.about, from) {
+        (Some(about), _) => return query(connection, ABOUT, params![room_id, recipient, limit, about]),
+        (None, None) => query(connection, INBOX, params![room_id, recipient, limit, which.mid_turn])?,
+        (None, Some(from)) => {
+            query(connection, INBOX_OF_SENDER, params![room_id, recipient, limit, from, which.mid_turn])?
+        }
     };
     // What is urgent comes first, however many ordinary messages are older.
     let last = open.last().map_or(0, |delivery| delivery.event_seq);
@@ -71,19 +119,48 @@ pub(super) fn inbox(
     Ok(open)
 }
 
-const INBOX: &str = "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
-    WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' ORDER BY event_seq LIMIT ?3";
+const INBOX: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM deliveries WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending'
+    AND NOT (?4 AND delivery_hint IS 'idle') ORDER BY event_seq LIMIT ?3"
+);
 
 /// Urgent messages that are newer than those of the first page.
-const URGENT: &str = "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
-    INDEXED BY deliveries_urgent_idx
+const URGENT: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM deliveries INDEXED BY deliveries_urgent_idx
     WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' AND delivery_hint IS NOT NULL
-    AND event_seq > ?5 AND (?4 IS NULL OR from_agent_id = ?4) ORDER BY event_seq LIMIT ?3";
+    AND delivery_hint <> 'idle' AND event_seq > ?5 AND (?4 IS NULL OR from_agent_id = ?4) ORDER BY event_seq LIMIT ?3"
+);
 
-const INBOX_OF_SENDER: &str = "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
-    INDEXED BY deliveries_open_from_idx
+const INBOX_OF_SENDER: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM deliveries INDEXED BY deliveries_open_from_idx
     WHERE room_id = ?1 AND recipient_agent_id = ?2 AND from_agent_id = ?4 AND state = 'pending'
-    ORDER BY event_seq LIMIT ?3";
+    AND NOT (?5 AND delivery_hint IS 'idle') ORDER BY event_seq LIMIT ?3"
+);
+
+/// Replies to a message, notices about it, and questions of those it was sent to.
+const ABOUT: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM deliveries WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending' AND event_seq > ?4
+    AND (reply_to = ?4 OR expects_reply AND from_agent_id IN (SELECT recipient_agent_id FROM deliveries WHERE event_seq = ?4))
+    ORDER BY event_seq LIMIT ?3"
+);
+
+/// The first characters of its message, for deliveries of which somebody may be told.
+const WITH_EXCERPT: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", iif(expects_reply OR notify_on_delivery OR notify_after_ms IS NOT NULL,
+           (SELECT substr(json_extract(payload_json, '$.body'), 1, 400) FROM room_events e
+            WHERE e.event_seq = deliveries.event_seq), '')
+     FROM deliveries "
+);
 
 /// Those of the messages that are open for a member, in the order of the log.
 pub(super) fn open_among(
@@ -91,60 +168,160 @@ pub(super) fn open_among(
     room_id: &RoomId,
     recipient: &AgentId,
     event_seqs: &[i64],
-) -> Result<Vec<OpenDelivery>, Error> {
+) -> Result<Vec<DeliveryRow>, Error> {
     let mut sorted = event_seqs.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
+    let sql = format!(
+        "{WITH_EXCERPT} WHERE room_id = ?1 AND recipient_agent_id = ?2 AND event_seq = ?3 AND state = 'pending'"
+    );
     let mut found = Vec::new();
     for event_seq in sorted {
-        found.extend(query(
-            connection,
-            "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
-             WHERE room_id = ?1 AND recipient_agent_id = ?2 AND event_seq = ?3 AND state = 'pending'",
-            params![room_id.as_str(), recipient.as_str(), event_seq],
-        )?);
+        found.extend(query(connection, &sql, params![room_id.as_str(), recipient.as_str(), event_seq])?);
     }
     Ok(found)
 }
 
-/// The open deliveries of one message.
-pub(super) fn of_message(
+/// All deliveries of one message.
+pub(super) fn of_message(connection: &Connection, room_id: &RoomId, event_seq: i64) -> Result<Vec<DeliveryRow>, Error> {
+    let sql = format!("{WITH_EXCERPT} WHERE event_seq = ?1 AND room_id = ?2 ORDER BY recipient_agent_id");
+    query(connection, &sql, params![event_seq, room_id.as_str()])
+}
+
+/// The delivery of one message to one member.
+pub(super) fn of_recipient(
     connection: &Connection,
     room_id: &RoomId,
     event_seq: i64,
-) -> Result<Vec<OpenDelivery>, Error> {
-    query(
-        connection,
-        "SELECT event_seq, recipient_agent_id, expires_at, delivery_hint FROM deliveries
-         WHERE event_seq = ?1 AND room_id = ?2 AND state = 'pending' ORDER BY recipient_agent_id",
-        params![event_seq, room_id.as_str()],
+    recipient: &AgentId,
+) -> Result<Vec<DeliveryRow>, Error> {
+    let sql = format!("{WITH_EXCERPT} WHERE event_seq = ?1 AND recipient_agent_id = ?2 AND room_id = ?3");
+    query(connection, &sql, params![event_seq, recipient.as_str(), room_id.as_str()])
+}
+
+/// All deliveries of the questions of a room that are not over, also those that were answered. A question always has a deadline.
+pub(super) fn questions(connection: &Connection, room_id: &RoomId) -> Result<Vec<DeliveryRow>, Error> {
+    query(connection, &questions_sql(), params![room_id.as_str()])
+}
+
+fn questions_sql() -> String {
+    format!(
+        "{WITH_EXCERPT} WHERE event_seq IN (SELECT event_seq FROM deliveries INDEXED BY deliveries_due_idx
+           WHERE room_id = ?1 AND due_at IS NOT NULL AND expects_reply AND NOT is_over)
+         ORDER BY event_seq, recipient_agent_id"
     )
 }
 
-fn query(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<OpenDelivery>, Error> {
+/// The sender of a message; none if there is no such message in the room.
+pub(super) fn message(connection: &Connection, room_id: &RoomId, event_seq: i64) -> Result<Option<MessageRow>, Error> {
+    let row = |row: &Row<'_>| Ok(MessageRow { from: row.get::<_, Option<String>>(0)?.map(AgentId::trusted) });
+    connection
+        .prepare_cached(
+            "SELECT from_agent_id FROM room_events WHERE event_seq = ?1 AND room_id = ?2 AND event_type = 'message_sent'",
+        )
+        .and_then(|mut s| s.query_row(params![event_seq, room_id.as_str()], row).optional())
+        .map_err(query_failed)
+}
+
+fn query(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<DeliveryRow>, Error> {
+    let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
+    statement.query_map(params, delivery_row).and_then(Iterator::collect).map_err(query_failed)
+}
+
+/// A row that begins with the columns of a [`DeliveryRow`]; the excerpt, if there is one, comes after them.
+fn delivery_row(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
+    let deadline = |column| row.get::<_, Option<i64>>(column).map(|at| at.map(DeadlineTime::from_millis));
+    let excerpt = if row.as_ref().column_count() > 12 { row.get::<_, Option<String>>(12)? } else { None };
+    Ok(DeliveryRow {
+        event_seq: row.get(0)?,
+        recipient: AgentId::trusted(row.get::<_, String>(1)?),
+        from: row.get::<_, Option<String>>(2)?.map(AgentId::trusted),
+        state: DeliveryState::parse(&row.get::<_, String>(3)?).unwrap_or(DeliveryState::Unknown),
+        delivery_hint: hint(row.get(4)?),
+        expires_at: deadline(5)?,
+        expects_reply: row.get(6)?,
+        notify_on_delivery: row.get(7)?,
+        notify_after: duration(row, 8)?,
+        notify_at: deadline(9)?,
+        is_over: row.get(10)?,
+        reply_to: row.get(11)?,
+        excerpt: excerpt.map_or_else(String::new, |text| tt_proto::message::excerpt(&text)),
+        held_by: None,
+    })
+}
+
+/// The columns that a [`StoredDelivery`] has beyond those of its row.
+const STORED: &str =
+    concat!("SELECT ", columns!(), ", '', surface, delivered_at, answered_by, is_late FROM deliveries ");
+
+fn stored(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<StoredDelivery>, Error> {
     let delivery = |row: &Row<'_>| {
-        Ok(OpenDelivery {
-            event_seq: row.get(0)?,
-            recipient: AgentId::trusted(row.get::<_, String>(1)?),
-            expires_at: row.get::<_, Option<i64>>(2)?.map(DeadlineTime::from_millis),
-            delivery_hint: hint(row.get(3)?),
-            held_by: None,
+        Ok(StoredDelivery {
+            row: delivery_row(row)?,
+            surface: row.get::<_, Option<String>>(13)?.map(|text| Surface::parse(&text).unwrap_or(Surface::Unknown)),
+            delivered_at: time(row, 14)?,
+            answered_by: row.get(15)?,
+            is_late: row.get(16)?,
         })
     };
     let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
     statement.query_map(params, delivery).and_then(Iterator::collect).map_err(query_failed)
 }
 
-/// The messages that expire, each with its deadline.
-pub(super) fn expiring(connection: &Connection) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error> {
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT room_id, event_seq, min(expires_at) FROM deliveries
-             WHERE state = 'pending' AND expires_at IS NOT NULL GROUP BY event_seq",
-        )
-        .map_err(query_failed)?;
+/// How a message stands with its recipients, at most `limit`.
+pub(super) fn of_event(
+    connection: &Connection,
+    room_id: &RoomId,
+    event_seq: i64,
+    limit: usize,
+) -> Result<Vec<StoredDelivery>, Error> {
+    let sql = format!("{STORED} WHERE event_seq = ?1 AND room_id = ?2 ORDER BY recipient_agent_id LIMIT ?3");
+    stored(connection, &sql, params![event_seq, room_id.as_str(), limit_of(limit)])
+}
+
+/// What waits in a room, oldest first, at most `limit`: the open deliveries to a member or to all, or the questions that are not
+/// over.
+pub(super) fn waiting(
+    connection: &Connection,
+    room_id: &RoomId,
+    query: &WaitingQuery,
+) -> Result<Vec<StoredDelivery>, Error> {
+    let which = match (query.questions, &query.recipient) {
+        (true, _) => {
+            "INDEXED BY deliveries_due_idx WHERE room_id = ?1 AND due_at IS NOT NULL AND expects_reply AND NOT is_over
+             AND (?2 IS NULL OR recipient_agent_id = ?2)"
+        }
+        (false, Some(_)) => "WHERE room_id = ?1 AND recipient_agent_id = ?2 AND state = 'pending'",
+        (false, None) => "WHERE room_id = ?1 AND ?2 IS NULL AND state = 'pending'",
+    };
+    let sql = format!("{STORED} {which} ORDER BY event_seq, recipient_agent_id LIMIT ?3");
+    let recipient = query.recipient.as_ref().map(AgentId::as_str);
+    stored(connection, &sql, params![room_id.as_str(), recipient, limit_of(query.limit)])
+}
+
+fn limit_of(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A column of milliseconds.
+pub(super) fn duration(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Duration>> {
+    let millis = row.get::<_, Option<i64>>(column)?;
+    Ok(millis.map(|millis| Duration::from_millis(u64::try_from(millis).unwrap_or(0))))
+}
+
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+const DUE: &str = "SELECT room_id, event_seq, recipient_agent_id, due_at FROM deliveries INDEXED BY deliveries_due_idx
+                   WHERE due_at IS NOT NULL";
+
+/// The deliveries to which something happens by itself, each with the moment.
+pub(super) fn due(connection: &Connection) -> Result<Vec<(RoomId, i64, AgentId, DeadlineTime)>, Error> {
+    let mut statement = connection.prepare_cached(DUE).map_err(query_failed)?;
     let row = |row: &Row<'_>| {
-        Ok((row.get::<_, String>(0)?.into(), row.get(1)?, DeadlineTime::from_millis(row.get::<_, i64>(2)?)))
+        let recipient = AgentId::trusted(row.get::<_, String>(2)?);
+        Ok((row.get::<_, String>(0)?.into(), row.get(1)?, recipient, DeadlineTime::from_millis(row.get::<_, i64>(3)?)))
     };
     statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
 }
@@ -237,11 +414,66 @@ mod tests {
             (found, statement.get_status(StatementStatus::VmStep), statement.get_status(StatementStatus::Sort))
         };
         for (from, expected) in [("rare", 100), ("nobody", 0), ("many", 200)] {
-            let (found, steps, sorts) = steps(INBOX_OF_SENDER, &[&"r", &"me", &200, &from]);
+            let (found, steps, sorts) = steps(INBOX_OF_SENDER, &[&"r", &"me", &200, &from, &false]);
             assert_eq!((found, sorts), (expected, 0), "{from}");
             assert!(steps < 5000, "{steps} steps to find {expected} from {from}");
         }
-        let (found, steps, sorts) = steps(INBOX, &[&"r", &"me", &200]);
+        let (found, steps, sorts) = steps(INBOX, &[&"r", &"me", &200, &false]);
         assert!((found, sorts) == (200, 0) && steps < 5000, "{steps} steps");
+    }
+
+    #[test]
+    fn what_was_delivered_long_ago_costs_no_step() {
+        let count = |delivered: i64| {
+            let connection = Connection::open_in_memory().unwrap();
+            super::super::migrations::apply_all(&connection).unwrap();
+            let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                        INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, state, expects_reply)
+                        SELECT i, 'me', 'r', 'you', iif(i % 3, 'delivered', 'answered'), i % 2 FROM n";
+            connection.execute(fill, [delivered]).unwrap();
+            let open = "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expects_reply, expires_at, due_at)
+                        SELECT ?1 + value, 'me', 'r', 'you', 1, 9, 9 FROM json_each('[1,2,3,4,5]')";
+            connection.execute(open, [delivered]).unwrap();
+            let steps = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+                let mut statement = connection.prepare(sql).unwrap();
+                let mut rows = statement.query(params).unwrap();
+                while rows.next().unwrap().is_some() {}
+                drop(rows);
+                statement.get_status(StatementStatus::VmStep)
+            };
+            let about = delivered;
+            let update = "UPDATE deliveries SET state = 'delivered', due_at = NULL
+                          WHERE event_seq = ?1 AND recipient_agent_id = 'me' AND state = 'pending'";
+            [
+                steps(INBOX, &[&"r", &"me", &200, &false]),
+                steps(INBOX_OF_SENDER, &[&"r", &"me", &200, &"you", &false]),
+                steps(URGENT, &[&"r", &"me", &200, &None::<String>, &0]),
+                steps(ABOUT, &[&"r", &"me", &200, &about]),
+                steps(&questions_sql(), &[&"r"]),
+                steps(DUE, &[]),
+                steps(update, &[&(delivered + 1)]),
+            ]
+        };
+        assert_eq!(count(100), count(100_000));
+    }
+
+    #[test]
+    fn in_the_middle_of_a_turn_no_number_of_messages_for_later_hides_another() {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::migrations::apply_all(&connection).unwrap();
+        let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50)
+                    INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, delivery_hint)
+                    SELECT i, 'me', 'r', 'you', iif(i < 50, 'idle', NULL) FROM n";
+        connection.execute_batch(fill).unwrap();
+        let (me, you) = (AgentId::trusted("me"), AgentId::trusted("you"));
+        for from in [None, Some(&you)] {
+            let seqs = |mid_turn| {
+                let which = Which { from, about: None, mid_turn };
+                let found = inbox(&connection, &"r".into(), &me, which, 10).unwrap();
+                found.iter().map(|row| row.event_seq).collect::<Vec<i64>>()
+            };
+            assert_eq!(seqs(true), [50], "{from:?}");
+            assert_eq!(seqs(false), (1..=10).collect::<Vec<i64>>(), "{from:?}");
+        }
     }
 }

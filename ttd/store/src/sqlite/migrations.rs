@@ -33,6 +33,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(106, "106_short_answers_and_senders"),
     migration!(108, "108_people_and_dormant_rooms"),
     migration!(109, "109_search_and_hints"),
+    migration!(110, "110_sessions"),
+    migration!(120, "120_questions_and_reminders"),
 ];
 
 /// Why a database cannot be brought to our schema.
@@ -208,7 +210,7 @@ mod tests {
         }
         let messages = match newest {
             ..102 => "",
-            102..104 => {
+            102 | 103 => {
                 "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id)
                    VALUES (1, 'a', 'r'), (2, 'a', 'r'), (2, 'b', 'r');
                  UPDATE deliveries SET state = 'delivered', surface = 'wait', delivered_at = 't'

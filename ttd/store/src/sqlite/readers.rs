@@ -14,11 +14,14 @@ use tt_proto::message::{InboxRoom, Unread};
 use tt_proto::note::Note;
 use tt_proto::policy::Policy;
 use tt_proto::room::{RoomSize, RoomSummary};
-use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
-use tt_rules::{DeadlineTime, Overview, Room};
+use tt_proto::{AgentId, Error, ErrorCode, NoteId, ReminderId, RoomId, WallTime};
+use tt_rules::{DeadlineTime, Overview, ReminderRow, Room};
 
-use super::{contents, deliveries, events, migrations, notes, query_failed, rooms, search, space};
-use crate::{EventQuery, NewestEvents, NotePage, Page, Reader, RoomPage, room_not_found};
+use super::{contents, deliveries, events, migrations, notes, query_failed, reminders, rooms, search, sessions, space};
+use crate::{
+    EventQuery, NewestEvents, NotePage, Page, Reader, RoomPage, StoredDelivery, StoredSession, WaitingQuery,
+    room_not_found,
+};
 
 /// Queries that can run at once.
 const MAX_READERS: u32 = 4;
@@ -136,7 +139,7 @@ impl Reader for SqliteReader {
     }
 
     fn inbox(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<i64>, Error> {
-        let open = deliveries::inbox(&self.connection, room_id, recipient, None, limit)?;
+        let open = deliveries::inbox(&self.connection, room_id, recipient, deliveries::Which::default(), limit)?;
         Ok(open.into_iter().map(|delivery| delivery.event_seq).collect())
     }
 
@@ -148,8 +151,24 @@ impl Reader for SqliteReader {
         deliveries::all_unread(&self.connection)
     }
 
-    fn expiring(&self) -> Result<Vec<(RoomId, i64, DeadlineTime)>, Error> {
-        deliveries::expiring(&self.connection)
+    fn recipients(&self, room_id: &RoomId, event_seq: i64, limit: usize) -> Result<Vec<StoredDelivery>, Error> {
+        deliveries::of_event(&self.connection, room_id, event_seq, limit)
+    }
+
+    fn waiting(&self, room_id: &RoomId, query: &WaitingQuery) -> Result<Vec<StoredDelivery>, Error> {
+        deliveries::waiting(&self.connection, room_id, query)
+    }
+
+    fn due_deliveries(&self) -> Result<Vec<(RoomId, i64, AgentId, DeadlineTime)>, Error> {
+        deliveries::due(&self.connection)
+    }
+
+    fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error> {
+        reminders::of_member(&self.connection, room_id, agent_id, limit)
+    }
+
+    fn due_reminders(&self) -> Result<Vec<(RoomId, ReminderId, DeadlineTime)>, Error> {
+        reminders::due(&self.connection)
     }
 
     fn notes(&self, room_id: &RoomId, page: &NotePage) -> Result<Page<Note>, Error> {
@@ -176,12 +195,20 @@ impl Reader for SqliteReader {
         rooms::of_process(&self.connection, anchor)
     }
 
+    fn rooms_of_agent(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
+        rooms::of_agent(&self.connection, agent_id)
+    }
+
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error> {
         rooms::untouched(&self.connection, policy, now)
     }
 
     fn has_free_space(&self) -> Result<bool, Error> {
         space::is_reclaimable(&self.connection)
+    }
+
+    fn sessions(&self) -> Result<Vec<StoredSession>, Error> {
+        sessions::list(&self.connection)
     }
 
     fn schema(&self) -> Result<i64, Error> {

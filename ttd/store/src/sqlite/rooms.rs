@@ -10,7 +10,7 @@ use tt_proto::hello::Anchor;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::room::{Liveness, MemberStatus, RoomSummary, StickState};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
-use tt_rules::{Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Removal, Room, Waiting};
+use tt_rules::{DeadlineTime, Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Removal, Room, Waiting};
 
 use super::contents::HAS_CONTENTS;
 use super::{deliveries, events, query_failed, search, terminals};
@@ -33,7 +33,7 @@ pub(super) fn load(connection: &Connection, room_id: &RoomId, policy: &Policy) -
     let mut statement = connection
         .prepare_cached(
             "SELECT agent_id, ordinal, status, display_name, harness, session_id, found_by, host_id, pid, process_started_at,
-               joined_at, last_seen_at, last_wait_at, last_held_turn, removed_by, removed_reason
+               joined_at, last_seen_at, last_wait_at, last_held_turn, removed_by, removed_reason, quiet_until
              FROM room_members WHERE room_id = ?1 ORDER BY ordinal",
         )
         .map_err(query_failed)?;
@@ -101,6 +101,7 @@ fn member_row(row: &Row<'_>) -> rusqlite::Result<Member> {
             Some(by) => Some(Removal { by, reason: row.get(15)? }),
             None => None,
         },
+        quiet_until: row.get::<_, Option<i64>>(16)?.map(DeadlineTime::from_millis),
         waiting: Waiting::No,
         agent_id,
     })
@@ -124,11 +125,11 @@ fn agent(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<AgentId>> {
 }
 
 /// A lease time is stored in the form of a time of day.
-fn lease_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<LeaseTime>> {
+pub(super) fn lease_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<LeaseTime>> {
     Ok(time(row, column)?.map(|at| LeaseTime::from_millis(at.as_millis())))
 }
 
-fn lease_text(at: LeaseTime) -> String {
+pub(super) fn lease_text(at: LeaseTime) -> String {
     WallTime::from_millis(at.as_millis()).to_string()
 }
 
@@ -143,6 +144,7 @@ pub(super) fn has_changes(before: &Room, decision: &Decision) -> bool {
         || !after.events.is_empty()
         || !decision.changed.is_empty()
         || decision.note.is_some()
+        || decision.reminder.is_some()
         || decision.policy_overrides.is_some()
         || !same_row(before, after)
         || changed_members(before, after).next().is_some()
@@ -291,12 +293,13 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member, seen:
     connection
         .prepare_cached(
             "INSERT INTO room_members (room_id, agent_id, ordinal, status, display_name, harness, session_id, found_by, host_id,
-               pid, process_started_at, joined_at, last_seen_at, last_wait_at, last_held_turn, removed_by, removed_reason)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?17, ?18)
+               pid, process_started_at, joined_at, last_seen_at, last_wait_at, last_held_turn, removed_by, removed_reason,
+               quiet_until)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?17, ?18, ?19)
              ON CONFLICT (room_id, agent_id) DO UPDATE SET ordinal = ?3, status = ?4, display_name = ?5, harness = ?6,
                session_id = ?7, found_by = ?8, host_id = ?9, pid = ?10, process_started_at = ?11, joined_at = ?12,
                last_seen_at = iif(?16, ?13, last_seen_at), last_wait_at = ?14, last_held_turn = ?15, removed_by = ?17,
-               removed_reason = ?18",
+               removed_reason = ?18, quiet_until = ?19",
         )?
         .execute(params![
             room_id.as_str(),
@@ -317,6 +320,7 @@ fn save_member(connection: &Connection, room_id: &RoomId, member: &Member, seen:
             seen,
             member.removal.as_ref().map(|removal| removal.by.as_str()),
             member.removal.as_ref().and_then(|removal| removal.reason.as_deref()),
+            member.quiet_until.map(DeadlineTime::as_millis),
         ])?;
     Ok(())
 }
@@ -366,7 +370,7 @@ pub(super) fn delete(connection: &Connection, room_id: &RoomId) -> Result<(), Er
             [room_id.as_str()],
         )
         .map_err(query_failed)?;
-    for table in ["notes", "room_events", "member_terminals", "room_members", "path_rooms"] {
+    for table in ["notes", "reminders", "room_events", "member_terminals", "room_members", "path_rooms"] {
         connection
             .execute(&format!("DELETE FROM {table} WHERE room_id = ?1"), [room_id.as_str()])
             .map_err(query_failed)?;
@@ -427,7 +431,8 @@ pub(super) fn overview(connection: &Connection, room_id: &RoomId) -> Result<Over
 pub(super) fn latest_time(connection: &Connection) -> Result<Option<LeaseTime>, Error> {
     let seen = "SELECT max(at) FROM (
         SELECT max(last_seen_at) AS at FROM room_members UNION ALL SELECT max(joined_at) FROM room_members
-        UNION ALL SELECT max(last_wait_at) FROM room_members UNION ALL SELECT max(released_at) FROM path_rooms)";
+        UNION ALL SELECT max(last_wait_at) FROM room_members UNION ALL SELECT max(released_at) FROM path_rooms
+        UNION ALL SELECT max(opened_at) FROM sessions)";
     let seen = connection.query_row(seen, [], |row| lease_time(row, 0)).map_err(query_failed)?;
     let kept = "SELECT max(kept_at) FROM idempotency_keys";
     let kept: Option<i64> = connection.query_row(kept, [], |row| row.get(0)).map_err(query_failed)?;
@@ -454,6 +459,12 @@ pub(super) fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec
                UNION SELECT room_id FROM member_terminals WHERE pid = ?1 AND process_started_at = ?3";
     let started = Some(anchor.process_started_at.as_str()).filter(|s| !s.is_empty());
     ids(connection, sql, params![anchor.pid, started, anchor.process_started_at])
+}
+
+/// The rooms of which an agent is a member that has not left.
+pub(super) fn of_agent(connection: &Connection, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
+    let sql = "SELECT DISTINCT room_id FROM room_members WHERE status IN ('active', 'gone') AND agent_id = ?1";
+    ids(connection, sql, params![agent_id.as_str()])
 }
 
 /// The rooms in which the stick is held or reserved.

@@ -3,6 +3,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tt_proto::event::Event;
+use tt_proto::filter::Filter;
 use tt_proto::page::PageSize;
 use tt_proto::search::{SearchWords, text_of, words};
 use tt_proto::{Error, RoomId, WallTime};
@@ -78,12 +79,7 @@ pub(super) fn newest(connection: &Connection, room_id: &RoomId, query: &EventQue
         Some(words) => {
             let indexed = indexed(connection)?;
             collect(connection, room_id, LOG, (after.max(indexed), before), query, &mut found)?;
-            // Read from the index, newest first, so that a page of a common word does not look at all its events.
-            let matching = format!(
-                "event_words CROSS JOIN room_events ON event_seq = event_words.rowid
-                 WHERE event_words MATCH {} AND event_words.rowid > ?2 AND event_words.rowid < ?3 AND room_id = ?1",
-                match_expression(room_id, words)
-            );
+            let matching = matching(room_id, words);
             let range = (after, before.min(indexed.saturating_add(1)));
             collect(connection, room_id, &matching, range, query, &mut found)?;
         }
@@ -105,6 +101,25 @@ pub(super) fn newest(connection: &Connection, room_id: &RoomId, query: &EventQue
 /// The events of a room between two numbers.
 const LOG: &str = "room_events WHERE room_id = ?1 AND event_seq > ?2 AND event_seq < ?3";
 
+/// The events of a room between two numbers that have these words. They are read from the index, newest first, so that a page
+/// of a common word does not look at all its events.
+fn matching(room_id: &RoomId, words: &SearchWords) -> String {
+    format!(
+        "event_words CROSS JOIN room_events ON event_seq = event_words.rowid
+         WHERE event_words MATCH {} AND event_words.rowid > ?2 AND event_words.rowid < ?3 AND room_id = ?1",
+        match_expression(room_id, words)
+    )
+}
+
+/// The query for the events of a source, newest first.
+fn select_newest(source: &str, filter: &Filter) -> String {
+    let order = if source == LOG { "event_seq" } else { "event_words.rowid" };
+    format!(
+        "SELECT {COLUMNS} FROM {source} AND (?4 IS NULL OR from_agent_id = ?4){} ORDER BY {order} DESC",
+        events::type_condition(filter)
+    )
+}
+
 /// Adds the events between two numbers that match, newest first, and counts those beyond the limit.
 fn collect(
     connection: &Connection,
@@ -115,12 +130,7 @@ fn collect(
     found: &mut NewestEvents,
 ) -> Result<(), Error> {
     let filter = &query.filter;
-    let order = if source == LOG { "event_seq" } else { "event_words.rowid" };
-    let sql = format!(
-        "SELECT {COLUMNS} FROM {source} AND (?4 IS NULL OR from_agent_id = ?4){} ORDER BY {order} DESC",
-        events::type_condition(filter)
-    );
-    let mut statement = connection.prepare(&sql).map_err(query_failed)?;
+    let mut statement = connection.prepare(&select_newest(source, filter)).map_err(query_failed)?;
     let from = filter.from.as_ref().map(|agent| agent.as_str());
     let mut rows = statement.query(params![room_id.as_str(), after, before, from]).map_err(query_failed)?;
     let mut size = PageSize::default();
@@ -186,4 +196,34 @@ pub(super) fn by_id(connection: &Connection, room_id: &RoomId, prefix: &str) -> 
     let rows = statement.query_map([prefix, room_id.as_str()], event_row).map_err(query_failed)?;
     let found: Vec<Option<Event>> = rows.collect::<Result<_, _>>().map_err(query_failed)?;
     Ok(found.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_looks_words_up_in_the_index_and_sorts_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::migrations::apply_all(&connection).unwrap();
+        let plan = |source: &str| {
+            let sql = format!("EXPLAIN QUERY PLAN {}", select_newest(source, &Filter::any()));
+            let mut statement = connection.prepare(&sql).unwrap();
+            let rows = statement.query_map(params!["r", 0, 9, None::<&str>], |row| row.get("detail")).unwrap();
+            rows.collect::<Result<Vec<String>, _>>().unwrap()
+        };
+        let words = SearchWords::parse("cart schema").unwrap();
+        // The index is asked for the words (M) between two numbers, and each event it names is read by its number.
+        let indexed = plan(&matching(&RoomId::from("r"), &words));
+        assert_eq!(indexed.len(), 2, "{indexed:?}");
+        assert!(
+            indexed[0].starts_with("SCAN event_words VIRTUAL TABLE INDEX ") && indexed[0].ends_with(":M2><"),
+            "{indexed:?}"
+        );
+        assert_eq!(indexed[1], "SEARCH room_events USING INTEGER PRIMARY KEY (rowid=?)");
+        // What is not in it yet is read from the log of this room alone.
+        let rest = plan(LOG);
+        assert_eq!(rest.len(), 1, "{rest:?}");
+        assert!(rest[0].ends_with("(room_id=? AND event_seq>? AND event_seq<?)"), "{rest:?}");
+    }
 }

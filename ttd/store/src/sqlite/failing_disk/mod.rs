@@ -1,8 +1,8 @@
 //! The store on a disk that fails.
 //!
 //! A story touches everything the store writes: a migration, joins, turns with handoffs, messages and their confirmations,
-//! notes, policies, presence, checkpoints, a restart, a room that is deleted. It is told once on a good disk, which counts the
-//! calls SQLite makes. Then it is told again and again, and each time another call goes wrong. A step that fails is repeated
+//! notes, policies, presence, sessions, the index of words, answers that are forgotten, checkpoints, a restart, a room that is
+//! deleted and whose space is given back. It is told once on a good disk, which counts the calls SQLite makes. Then it is told again and again, and each time another call goes wrong. A step that fails is repeated
 //! under its idempotency key, as a client does. In the end the database must open and be sound, hold everything that was
 //! acknowledged, and, with the rest of the story told, be what the good disk has: no step is lost, half done or done twice.
 //!
@@ -13,6 +13,7 @@ mod vfs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tt_proto::delivery::Surface;
@@ -21,12 +22,12 @@ use tt_proto::message::DeliveryHint;
 use tt_proto::paths::Environment;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::{Error, NoteId, RoomId};
-use tt_rules::{Command, DeadlineTime, LeaseTime, Recipients, Room, Waiting};
+use tt_rules::{Command, LeaseTime, NewReminder, Recipients, Room, SendOptions, Waiting};
 
 use super::{ClockOffsets, SqliteStore};
 use crate::Clock as _;
 use crate::conformance::{NOW, Stopped, agent, handoff, note, unit};
-use crate::{Maintenance, Store};
+use crate::{Maintenance, Store, StoredSession};
 use vfs::{Call, Disk, Fault};
 
 /// Of so many faults `cargo test` tries one.
@@ -46,8 +47,8 @@ enum Step {
     Close,
     /// A member gives a command on the room at a path.
     Command(&'static str, &'static str, fn(&Story) -> Command),
-    /// Presence is stored.
-    Presence,
+    /// What the daemon does behind the answers.
+    Maintain(fn(&Story) -> Maintenance),
 }
 
 fn join(_: &Story) -> Command {
@@ -69,20 +70,52 @@ fn pass_to_c(story: &Story) -> Command {
     Command::Pass { lease_id, expected_turn_id, to: agent("c"), handoff: handoff() }
 }
 
-fn send(to: Recipients, body: &str, expires_at: Option<DeadlineTime>) -> Command {
-    Command::SendMessage { to, body: body.into(), delivery_hint: DeliveryHint::Normal, expires_at, from_person: false }
+fn send(to: Recipients, body: &str, options: SendOptions) -> Command {
+    Command::SendMessage { to, body: body.into(), delivery_hint: DeliveryHint::Normal, from_person: false, options }
 }
 
 fn say_to_b(_: &Story) -> Command {
-    send(Recipients::Agent(agent("b")), "to b", None)
+    send(Recipients::Agent(agent("b")), "to b", SendOptions::default())
 }
 
 fn say_to_all(_: &Story) -> Command {
-    send(Recipients::Room, &"to all ".repeat(500), None)
+    send(Recipients::Room, &"to all ".repeat(500), SendOptions::default())
 }
 
-fn say_with_deadline(_: &Story) -> Command {
-    send(Recipients::Agent(agent("c")), "soon", Some(DeadlineTime::from_millis(NOW + 5)))
+fn ask_c(_: &Story) -> Command {
+    let timeout = Some(Duration::from_millis(5));
+    let options = SendOptions { timeout, expects_reply: true, notify_on_delivery: true, ..SendOptions::default() };
+    send(Recipients::Agent(agent("c")), "soon", options)
+}
+
+fn confirm_as_c(story: &Story) -> Command {
+    Command::ConfirmMessages { surface: Surface::Wait, event_seqs: story.inbox("c") }
+}
+
+fn answer_as_c(story: &Story) -> Command {
+    let question =
+        |event: &&Arc<Event>| event.payload.as_ref().is_some_and(|payload| payload.as_str().contains("soon"));
+    let asked = story.events.iter().find(question).unwrap().event_seq;
+    send(Recipients::Room, "yes", SendOptions { reply_to: Some(asked), ..SendOptions::default() })
+}
+
+fn remind_b(_: &Story) -> Command {
+    Command::AddReminder(NewReminder {
+        reminder_id: "look-again".into(),
+        body: "look again".into(),
+        to: Some("b".into()),
+        delay: Duration::from_secs(60),
+        every: Some(Duration::from_secs(60)),
+        times: 2,
+    })
+}
+
+fn be_quiet(_: &Story) -> Command {
+    Command::SetQuiet { lasts: Some(Duration::from_secs(60)) }
+}
+
+fn cancel_reminder(_: &Story) -> Command {
+    Command::CancelReminder { reminder_id: "look-again".into() }
 }
 
 fn confirm_as_b(story: &Story) -> Command {
@@ -96,8 +129,69 @@ fn resolve(story: &Story) -> Command {
 
 fn set_policy(_: &Story) -> Command {
     let mut overrides = PolicyOverrides::default();
-    overrides.set("claim_ttl", std::time::Duration::from_secs(7)).unwrap();
+    overrides.set("claim_ttl", Duration::from_secs(7)).unwrap();
     Command::SetPolicy { overrides }
+}
+
+fn delete(_: &Story) -> Command {
+    Command::Delete
+}
+
+/// Enough text for pages that can be given back.
+fn add_long_note(_: &Story) -> Command {
+    note(&"soon gone ".repeat(1600))
+}
+
+fn store_presence(story: &Story) -> Maintenance {
+    let (room_id, name, at) = (story.room_id.clone().unwrap(), agent("a"), LeaseTime::from_millis(NOW + 10));
+    Maintenance::Presence { seen: vec![(name.clone(), at)], waited: vec![(room_id, name, at)] }
+}
+
+fn session(session_id: &str) -> StoredSession {
+    StoredSession {
+        harness: "claude".into(),
+        session_id: session_id.into(),
+        agent_id: agent("a"),
+        processes: Vec::new(),
+        server: None,
+        cwd: Some("/w".into()),
+        transcript_path: None,
+        opened_at: LeaseTime::from_millis(NOW),
+        ended_at: None,
+        left_at: None,
+        followed_by: None,
+        guessed_from: None,
+        orphaned: false,
+        shares_process: false,
+    }
+}
+
+fn save_session(_: &Story) -> Maintenance {
+    Maintenance::SaveSessions(vec![session("stays")])
+}
+
+fn save_other_session(_: &Story) -> Maintenance {
+    Maintenance::SaveSessions(vec![session("goes")])
+}
+
+fn forget_other_session(_: &Story) -> Maintenance {
+    Maintenance::ForgetSession { harness: "claude".into(), session_id: "goes".into() }
+}
+
+fn index_some(_: &Story) -> Maintenance {
+    Maintenance::IndexEvents { limit: 8 }
+}
+
+fn index_all(_: &Story) -> Maintenance {
+    Maintenance::IndexEvents { limit: 1000 }
+}
+
+fn forget_answers(_: &Story) -> Maintenance {
+    Maintenance::ForgetAnswers { before: LeaseTime::from_millis(NOW + 1) }
+}
+
+fn reclaim_space(_: &Story) -> Maintenance {
+    Maintenance::ReclaimSpace
 }
 
 const STORY: &[Step] = &[
@@ -115,18 +209,32 @@ const STORY: &[Step] = &[
     Step::Command("a", "/w", release),
     Step::Command("b", "/w", claim),
     Step::Command("c", "/w", say_to_b),
-    Step::Presence,
+    Step::Maintain(store_presence),
+    Step::Maintain(save_session),
+    Step::Maintain(save_other_session),
+    Step::Maintain(index_some),
     Step::Command("b", "/w", pass_to_c),
     Step::Command("c", "/w", claim),
     Step::Command("a", "/w", set_policy),
     Step::Command("d", "/x", join),
-    Step::Command("d", "/x", |_| note("soon gone")),
+    Step::Command("d", "/x", add_long_note),
+    Step::Command("d", "/x", add_long_note),
+    Step::Maintain(index_all),
     Step::Command("d", "/x", |_| Command::Leave),
+    Step::Command("d", "/x", delete),
+    Step::Maintain(reclaim_space),
+    Step::Maintain(forget_answers),
+    Step::Maintain(forget_other_session),
     Step::Command("b", "/w", say_to_all),
     Step::Close,
     Step::Open,
-    Step::Command("a", "/w", say_with_deadline),
+    Step::Command("a", "/w", ask_c),
+    Step::Command("a", "/w", remind_b),
+    Step::Command("c", "/w", confirm_as_c),
     Step::Command("a", "/w", say_to_all),
+    Step::Command("c", "/w", answer_as_c),
+    Step::Command("b", "/w", be_quiet),
+    Step::Command("b", "/w", cancel_reminder),
     Step::Command("c", "/w", release),
     Step::Command("b", "/w", confirm_as_b),
     Step::Command("c", "/w", |_| Command::Leave),
@@ -173,7 +281,8 @@ impl Story {
 
     fn inbox(&self, name: &str) -> Vec<i64> {
         let room_id = self.room_id.as_ref().unwrap();
-        let open = super::deliveries::inbox(&self.connection(), room_id, &agent(name), None, usize::MAX).unwrap();
+        let open = super::deliveries::inbox(&self.connection(), room_id, &agent(name), Default::default(), usize::MAX)
+            .unwrap();
         open.iter().map(|delivery| delivery.event_seq).collect()
     }
 
@@ -197,12 +306,7 @@ impl Story {
                 self.close();
                 Ok(())
             }
-            Step::Presence => {
-                let room_id = self.room_id.clone().unwrap();
-                let (name, at) = (agent("a"), LeaseTime::from_millis(NOW + 10));
-                let seen = Maintenance::Presence { seen: vec![(name.clone(), at)], waited: vec![(room_id, name, at)] };
-                self.store().maintain(seen).blocking_recv().unwrap()
-            }
+            Step::Maintain(task) => self.store().maintain(task(self)).blocking_recv().unwrap(),
             Step::Command(name, path, command) => {
                 if self.commands[number].is_none() {
                     self.commands[number] = Some(self.disk.without_faults(|| command(self)));
@@ -276,14 +380,16 @@ impl Story {
             let kept = super::events::get(&connection, event.event_seq).unwrap();
             assert_eq!(kept.as_ref(), Some(&**event), "acknowledged and lost");
         }
-        let confirmed = STORY[..self.done].iter().zip(&self.commands).filter_map(|(_, command)| match command {
-            Some(Command::ConfirmMessages { event_seqs, .. }) => Some(event_seqs),
-            _ => None,
-        });
-        for event_seq in confirmed.flatten() {
-            let sql = "SELECT state FROM deliveries WHERE event_seq = ?1 AND recipient_agent_id = 'b'";
-            let state: String = connection.query_row(sql, [event_seq], |row| row.get(0)).unwrap();
-            assert_eq!(state, "delivered", "the confirmation of {event_seq} is lost");
+        for (step, command) in STORY[..self.done].iter().zip(&self.commands) {
+            let (Step::Command(by, ..), Some(Command::ConfirmMessages { event_seqs, .. })) = (step, command) else {
+                continue;
+            };
+            for event_seq in event_seqs {
+                let sql = "SELECT state IN ('delivered', 'answered') FROM deliveries
+                           WHERE event_seq = ?1 AND recipient_agent_id = ?2";
+                let kept: bool = connection.query_row(sql, (event_seq, by), |row| row.get(0)).unwrap();
+                assert!(kept, "the confirmation of {event_seq} is lost");
+            }
         }
     }
 
@@ -299,11 +405,17 @@ impl Story {
             "SELECT canonical_path, e.turn_id, event_type, from_agent_id, to_agent_id, handoff_json, reason,
                json_remove(payload_json, '$.note_id')
              FROM room_events e JOIN path_rooms USING (room_id) ORDER BY event_seq",
-            "SELECT recipient_agent_id, state, surface, delivered_at, expires_at FROM deliveries ORDER BY event_seq, 1",
+            "SELECT recipient_agent_id, state, surface, delivered_at, expires_at, due_at, is_over, answered_by IS NULL FROM deliveries ORDER BY event_seq, 1",
             "SELECT canonical_path, body, resolved_by_agent_id FROM notes JOIN path_rooms USING (room_id) ORDER BY notes.rowid",
             "SELECT id FROM schema_migrations ORDER BY id",
             "SELECT * FROM steady_clock",
+            "SELECT * FROM sessions",
+            "SELECT * FROM reminders",
+            "SELECT agent_id, quiet_until FROM room_members ORDER BY 1",
             "SELECT agent_id, idempotency_key FROM idempotency_keys ORDER BY 2",
+            "SELECT (SELECT count(*) FROM room_events WHERE event_seq <= indexed_event_seq) FROM event_index",
+            "SELECT (SELECT count(*) FROM room_events e WHERE e.event_seq <= event_words.rowid)
+             FROM event_words WHERE event_words MATCH 'all OR note OR gone' ORDER BY rowid",
         ];
         queries.iter().flat_map(|sql| lines(&connection, sql)).collect()
     }
@@ -334,7 +446,13 @@ fn good_disk() -> (Vec<String>, Vec<Call>) {
     story.disk.wait_until_closed();
     let calls = story.disk.calls();
     story.check_acknowledged();
-    (story.outcome(), calls)
+    let outcome = story.outcome();
+    assert!(
+        outcome.iter().any(|line| line.contains("/w")) && !outcome.iter().any(|line| line.contains("/x")),
+        "{outcome:?}"
+    );
+    assert!(!super::space::is_reclaimable(&story.connection()).unwrap(), "what the room left was not given back");
+    (outcome, calls)
 }
 
 /// Tells the story with one call that goes wrong. Returns whether that call came.
@@ -357,7 +475,9 @@ fn tell_with(number: usize, fault: Fault, expected: &[String]) -> bool {
 
 #[test]
 fn whatever_call_to_the_disk_fails_nothing_acknowledged_is_lost_and_no_step_is_done_twice() {
-    let (expected, calls) = good_disk();
+    // A busy machine makes the threads of the store take turns in other ways, with more calls: the shortest way is the usual one.
+    let tellings = std::iter::repeat_with(good_disk).take(3);
+    let (expected, calls) = tellings.min_by_key(|(_, calls)| calls.len()).unwrap();
     let everything = Environment::of_this_process().get_str("TT_DISK_FAULTS") == Some("all");
     let mut faults: Vec<(usize, Fault)> = Vec::new();
     for (number, call) in calls.iter().enumerate() {

@@ -1,0 +1,381 @@
+//! What becomes of messages, with a real daemon: questions and answers, deadlines, notices and reminders, also when the daemon is
+//! killed, and many messages at once.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tt_proto::delivery::DeliveryState;
+use tt_proto::event::Event;
+use tt_proto::message::{MessageSent, Notice};
+use tt_proto::requests::{
+    AddReminder, ConfirmMessages, GetMessageStatus, Reply, ReturnMessages, SendMessage, Sent, SubscribeDeliveries,
+    TakeMessages, Taken, WithdrawMessage,
+};
+use tt_proto::{ErrorCode, RoomId};
+use tt_tests::member::fresh_key;
+use tt_tests::{Home, Member, block_on, home};
+
+fn payload(event: &Event) -> MessageSent {
+    serde_json::from_str(event.payload.as_ref().unwrap().as_str()).unwrap()
+}
+
+async fn ask(member: &mut Member, to: &str, timeout: Duration) -> Sent {
+    let (key, timeout_ms) = (fresh_key(), Some(u64::try_from(timeout.as_millis()).unwrap()));
+    let call = |room_id: RoomId| SendMessage {
+        room_id,
+        body: "why?".into(),
+        to: Some(to.to_owned()),
+        expects_reply: Some(true),
+        timeout_ms,
+        idempotency_key: key.clone(),
+        ..Default::default()
+    };
+    member.call(call).await
+}
+
+async fn reply(member: &mut Member, event_seq: i64, body: &str) -> Sent {
+    let key = fresh_key();
+    member.call(|room_id| Reply { room_id, event_seq, body: body.into(), idempotency_key: key.clone() }).await
+}
+
+/// Waits for what concerns a question of the caller.
+async fn hear(member: &mut Member, about: i64) -> Taken {
+    let call = |room_id| TakeMessages {
+        room_id,
+        surface: "wait".into(),
+        max_wait_ms: Some(60_000),
+        about: Some(about),
+        ..Default::default()
+    };
+    member.call(call).await
+}
+
+async fn confirm(member: &mut Member, event_seqs: Vec<i64>) -> usize {
+    let call = |room_id| ConfirmMessages { room_id, surface: "recv".into(), event_seqs: event_seqs.clone() };
+    member.call(call).await.confirmed
+}
+
+async fn state(member: &mut Member, event_seq: i64) -> (DeliveryState, bool, bool) {
+    let status = member.call(|room_id| GetMessageStatus { room_id, event_seq }).await;
+    let recipient = &status.recipients[0];
+    (recipient.state, recipient.is_over, recipient.is_late)
+}
+
+#[test]
+fn a_question_is_answered_and_everybody_who_follows_sees_how_far_it_is() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        let mut follower = Member::join(&home, "a").await;
+        let mut changes = follower.subscribe(|room_id| SubscribeDeliveries { room_id, target_agent_id: None }).await;
+        let question = ask(&mut a, "b", Duration::from_secs(600)).await;
+        let seq = question.event_seq;
+        assert_eq!(state(&mut a, seq).await, (DeliveryState::Pending, false, false));
+        let taken = b.take(0).await;
+        assert_eq!(taken.events[0].event_seq, seq);
+        assert_eq!(confirm(&mut b, vec![seq]).await, 1);
+        let answer = reply(&mut b, seq, "because").await;
+        let heard = hear(&mut a, seq).await;
+        assert_eq!((heard.events[0].event_seq, payload(&heard.events[0]).reply_to), (answer.event_seq, Some(seq)));
+        assert_eq!(state(&mut a, seq).await, (DeliveryState::Answered, false, false));
+        confirm(&mut a, vec![answer.event_seq]).await;
+        let again = hear(&mut a, seq).await;
+        assert!(again.events.is_empty() && again.is_over, "nothing more is to come, so nothing is waited for");
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            let change = changes.next().await.unwrap().unwrap().delivery.unwrap();
+            seen.push((change.event_seq, change.state));
+        }
+        let answered = (answer.event_seq, DeliveryState::Delivered);
+        assert_eq!(seen, [(seq, DeliveryState::Delivered), (seq, DeliveryState::Answered), answered]);
+    });
+}
+
+/// How many questions have a deadline of their own.
+const DEADLINES: u64 = 8;
+
+/// How late a question may end where nothing holds the machine up.
+const EXACT_MS: i64 = 50;
+
+#[test]
+fn a_question_that_nobody_answers_ends_at_its_deadline_also_with_another_daemon() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        let mut asked = Vec::new();
+        for n in 0..DEADLINES {
+            asked.push(ask(&mut a, "b", Duration::from_millis(4000 + 250 * n)).await.event_seq);
+        }
+        home.kill_daemon();
+        let mut late = Vec::new();
+        for seq in &asked {
+            let heard = hear(&mut a, *seq).await;
+            let notice = payload(&heard.events[0]);
+            assert_eq!((notice.notice, notice.about, notice.late_ms), (Some(Notice::Expired), Some(*seq), None));
+            let status = a.call(|room_id| GetMessageStatus { room_id, event_seq: *seq }).await;
+            let deadline = payload(&status.event).expires_at.unwrap();
+            late.push(heard.events[0].created_at.as_millis() - deadline.as_millis());
+            assert_eq!(state(&mut a, *seq).await, (DeliveryState::Expired, true, false));
+        }
+        println!("ended so many milliseconds after the deadline: {late:?}");
+        // The two clocks are rounded on their own. A machine that is busy may hold up some of them, but not each.
+        assert!(late.iter().all(|late| *late >= -1), "too early: {late:?}");
+        assert!(late.iter().any(|late| *late <= EXACT_MS), "{late:?}");
+        assert!(b.take(0).await.events.is_empty(), "what expired is handed to nobody");
+        reply(&mut b, asked[0], "too late, but here it is").await;
+        assert_eq!(state(&mut a, asked[0]).await, (DeliveryState::Expired, true, false), "what is final stays");
+    });
+}
+
+#[test]
+fn what_was_due_while_no_daemon_ran_happens_once_and_says_so() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let mut a = Member::join(&home, "a").await;
+        Member::join(&home, "b").await;
+        let question = ask(&mut a, "b", Duration::from_secs(3600)).await.event_seq;
+        let key = fresh_key();
+        let remind = |room_id| AddReminder {
+            room_id,
+            body: "look at CI".into(),
+            in_ms: 3_600_000,
+            every_ms: Some(60_000),
+            times: Some(3),
+            idempotency_key: key.clone(),
+            ..Default::default()
+        };
+        a.call(remind).await;
+        home.kill_daemon();
+        // As if two hours had gone by meanwhile.
+        let database = Connection::open(home.paths().database()).unwrap();
+        let past = "UPDATE deliveries SET expires_at = expires_at - 7200000, due_at = due_at - 7200000
+                    WHERE due_at IS NOT NULL; UPDATE reminders SET due_at = due_at - 7200000;";
+        database.execute_batch(past).unwrap();
+        drop(database);
+        let mut told = BTreeMap::new();
+        while told.len() < 2 {
+            let taken = a.take(60_000).await;
+            confirm(&mut a, taken.events.iter().map(|event| event.event_seq).collect()).await;
+            for event in &taken.events {
+                let payload = payload(event);
+                let late = payload.late_ms.unwrap();
+                assert!(late >= 3_600_000, "{late}");
+                assert!(told.insert(payload.about, payload.notice).is_none(), "told twice: {payload:?}");
+            }
+        }
+        assert_eq!(told, BTreeMap::from([(None, None), (Some(question), Some(Notice::Expired))]));
+        home.kill_daemon();
+        assert!(a.take(0).await.events.is_empty(), "those of the series that were missed came as one");
+    });
+}
+
+#[test]
+fn a_message_is_taken_back_only_before_a_surface_has_it() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        let withdraw = async |member: &mut Member, event_seq| {
+            let key = fresh_key();
+            member
+                .try_call(|room_id| WithdrawMessage { room_id, event_seq, idempotency_key: key.clone() })
+                .await
+                .map(|done| done.withdrawn)
+                .map_err(|e| e.code)
+        };
+        let seq = a.say(Some("b"), "first").await.event_seq;
+        b.take(0).await;
+        assert_eq!(withdraw(&mut a, seq).await, Err(ErrorCode::AlreadyDelivered), "it may be on a screen");
+        b.call(|room_id| ReturnMessages { room_id, event_seqs: vec![seq] }).await;
+        assert_eq!(withdraw(&mut b, seq).await, Err(ErrorCode::InvalidInput), "it is not b's");
+        assert_eq!(withdraw(&mut a, seq).await, Ok(1));
+        assert!(b.take(0).await.events.is_empty());
+        assert_eq!(confirm(&mut b, vec![seq]).await, 0, "a confirmation that comes too late changes nothing");
+        assert_eq!(state(&mut a, seq).await.0, DeliveryState::Withdrawn);
+        // A wait for the answer ends with the question.
+        let question = ask(&mut a, "b", Duration::from_secs(600)).await.event_seq;
+        let mut waiting = Member::join(&home, "a").await;
+        let (heard, withdrawn) = tokio::join!(hear(&mut waiting, question), withdraw(&mut a, question));
+        assert!(heard.is_over && withdrawn == Ok(1), "{heard:?}");
+    });
+}
+
+/// Many messages with whatever a sender may want, while members take, confirm, answer and are cut off, and the daemon is killed.
+/// The long run: `TT_DELIVERY_MESSAGES=100000 TT_DELIVERY_KILLS=200 cargo test --release --test suite_rooms every_message_ends`.
+#[test]
+fn every_message_ends_in_exactly_one_state_and_none_is_shown_again_after_it_was_confirmed() {
+    #[expect(clippy::disallowed_methods, reason = "a test's own knob")]
+    let variable = |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+    let (messages, kills) = (variable("TT_DELIVERY_MESSAGES", 800), variable("TT_DELIVERY_KILLS", 4));
+    let home = home!();
+    home.start();
+    // A long run takes longer than a test may that waits for something.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let run = runtime.block_on(async {
+        let mut run = Run::new(&home).await;
+        for n in 0..messages {
+            run.step(n).await;
+            if (n + 1) % (messages / (kills + 1)).max(1) == 0 && run.kills < kills {
+                home.kill_daemon();
+                run.kills += 1;
+            }
+        }
+        run
+    });
+    run.check(&home, messages);
+}
+
+const NAMES: [&str; 4] = ["m0", "m1", "m2", "m3"];
+
+/// A run under way, and what its members were told.
+struct Run<'a> {
+    home: &'a Home,
+    members: Vec<Member>,
+    random: u64,
+    kills: u64,
+    /// What each member confirmed, as the daemon acknowledged it.
+    confirmed: Vec<BTreeSet<i64>>,
+    sent: BTreeSet<i64>,
+    shown: u64,
+    answers: u64,
+    withdrawn: u64,
+}
+
+impl<'a> Run<'a> {
+    async fn new(home: &'a Home) -> Self {
+        let mut members = Vec::new();
+        for name in NAMES {
+            members.push(Member::join(home, name).await);
+        }
+        let confirmed = vec![BTreeSet::new(); NAMES.len()];
+        Self {
+            home,
+            members,
+            random: 7,
+            kills: 0,
+            confirmed,
+            sent: BTreeSet::new(),
+            shown: 0,
+            answers: 0,
+            withdrawn: 0,
+        }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % n
+    }
+
+    async fn step(&mut self, n: u64) {
+        let (by, to) = (self.below(4) as usize, self.below(4) as usize);
+        let hint = ["idle", "normal", "normal", "important", "interrupt"][self.below(5) as usize];
+        let wishes = self.below(64);
+        let (timeout_ms, after) = (1 + self.below(2000), 1 + self.below(2000));
+        let key = fresh_key();
+        let call = |room_id| SendMessage {
+            room_id,
+            body: format!("message {n}"),
+            to: (wishes & 3 != 0).then(|| NAMES[to].to_owned()),
+            delivery_hint: Some(hint.to_owned()),
+            expects_reply: Some(wishes & 4 != 0 && to != by),
+            timeout_ms: (wishes & 8 != 0).then_some(timeout_ms),
+            notify_on_delivery: Some(wishes & 48 == 0),
+            notify_after_ms: (wishes & 48 == 16).then_some(after),
+            idempotency_key: key.clone(),
+            ..Default::default()
+        };
+        let sent = self.members[by].call(call).await;
+        assert!(self.sent.insert(sent.event_seq), "two messages have the number {}", sent.event_seq);
+        match self.below(4) {
+            0 => self.read(to).await,
+            1 if wishes & 4 != 0 => {
+                let (key, event_seq) = (fresh_key(), sent.event_seq);
+                let back = |room_id| WithdrawMessage { room_id, event_seq, idempotency_key: key.clone() };
+                self.withdrawn += u64::from(self.members[by].try_call(back).await.is_ok());
+            }
+            // A surface that dies in the middle.
+            2 if wishes & 7 == 1 => {
+                self.members[to].take(0).await;
+                self.members[to] = Member::join(self.home, NAMES[to]).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what there is, confirms it, and answers some of it.
+    async fn read(&mut self, who: usize) {
+        let taken = self.members[who].take(0).await;
+        let seqs: Vec<i64> = taken.events.iter().map(|event| event.event_seq).collect();
+        for seq in &seqs {
+            assert!(!self.confirmed[who].contains(seq), "{seq} was shown to {} again", NAMES[who]);
+        }
+        self.shown += seqs.len() as u64;
+        confirm(&mut self.members[who], seqs.clone()).await;
+        self.confirmed[who].extend(&seqs);
+        for event in &taken.events {
+            if payload(event).expects_reply && self.below(2) == 0 {
+                let answer = reply(&mut self.members[who], event.event_seq, "so it is").await;
+                self.sent.insert(answer.event_seq);
+                self.answers += 1;
+            }
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "a long run tells how much there was of everything")]
+    fn check(&self, home: &Home, messages: u64) {
+        let database = Connection::open(home.paths().database()).unwrap();
+        let mut statement = database.prepare("SELECT state, count(*) FROM deliveries GROUP BY state").unwrap();
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+        let states: BTreeMap<String, i64> = statement.query_map([], row).unwrap().map(Result::unwrap).collect();
+        let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        println!(
+            "{messages} messages, {} answers, {} shown, {} withdrawn, {} kills: {states:?}",
+            self.answers, self.shown, self.withdrawn, self.kills
+        );
+        let known: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
+        assert!(states.keys().all(|state| known.contains(&state.as_str())), "{states:?}");
+        for seq in &self.sent {
+            let there = format!("SELECT count(*) FROM room_events WHERE event_seq = {seq}");
+            assert_eq!(one(&there), 1, "message {seq} was acknowledged and is not there");
+        }
+        for (who, confirmed) in self.confirmed.iter().enumerate() {
+            for seq in confirmed {
+                let sql = format!(
+                    "SELECT count(*) FROM deliveries WHERE event_seq = {seq} AND recipient_agent_id = '{}'
+                     AND state IN ('delivered', 'answered')",
+                    NAMES[who]
+                );
+                assert_eq!(one(&sql), 1, "message {seq} was confirmed by {}", NAMES[who]);
+            }
+        }
+        // Notices tell of what truly came to pass, and no more often.
+        let sql =
+            "SELECT json_extract(payload_json, '$.notice'), json_extract(payload_json, '$.about') FROM room_events
+                   WHERE event_type = 'message_sent' AND from_agent_id IS NULL";
+        let mut notices: BTreeMap<(String, i64), i64> = BTreeMap::new();
+        let mut statement = database.prepare(sql).unwrap();
+        for notice in statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap() {
+            *notices.entry(notice.unwrap()).or_default() += 1;
+        }
+        let mut in_state =
+            database.prepare("SELECT count(*) FROM deliveries WHERE event_seq = ?1 AND state = ?2").unwrap();
+        let expired = notices.iter().filter(|((notice, _), _)| notice == "expired");
+        for ((_, about), count) in expired {
+            let really: i64 = in_state.query_row((about, "expired"), |row| row.get(0)).unwrap();
+            assert!(*count <= really, "{count} notices of {really} deliveries of {about} that expired");
+        }
+        let told = "SELECT event_seq, count(*) FROM deliveries WHERE notify_on_delivery AND surface IS NOT NULL GROUP BY event_seq";
+        let mut told = database.prepare(told).unwrap();
+        for row in told.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap() {
+            let (seq, handed_over) = row.unwrap();
+            let count = notices.get(&("delivered".to_owned(), seq)).copied().unwrap_or(0);
+            assert_eq!(count, handed_over, "message {seq} was handed over, and its sender was told");
+        }
+        println!("{} kinds of notices about messages, each as often as it should", notices.len());
+    }
+}
