@@ -201,3 +201,31 @@ fn the_log_is_followed_whole_or_narrowed_to_what_concerns_the_caller() {
     assert_eq!(followed(&[]), ["not for a", "for a"]);
     assert_eq!(followed(&["--target", "self"]), ["for a"]);
 }
+
+#[test]
+fn what_was_withdrawn_or_expired_is_in_the_log_with_its_mark_and_is_no_message() {
+    let home = home!();
+    for agent in ["a", "b", "human:alice"] {
+        tt(&home, agent, &["join"]);
+    }
+    let after = tt(&home, "a", &["state"])["cursor_event_seq"].to_string();
+    let send = |to: &str, body: &str| tt(&home, "a", &["send", to, body])["event_seq"].as_i64().unwrap();
+    for to in ["b", "human:alice"] {
+        let withdrawn = send(to, "taken back").to_string();
+        tt(&home, "a", &["msg", "withdraw", &withdrawn]);
+    }
+    // The reader of a log, and a person, who reads it too, go past them to what is still a message.
+    for (who, to) in [("b", "b"), ("human:alice", "human:alice")] {
+        send(to, "still to be read");
+        let read = text(&home, who, &["recv", "--after", &after]);
+        assert!(read.contains("still to be read") && !read.contains("taken back"), "{read}");
+        let waited = text(&home, who, &["recv", "--wait", "--after", &after]);
+        assert!(waited.contains("still to be read") && !waited.contains("taken back"), "{waited}");
+    }
+    let page = tt(&home, "b", &["events", "--after", &after]);
+    let marks: Vec<&str> =
+        page["undelivered"].as_array().unwrap().iter().map(|mark| mark["state"].as_str().unwrap()).collect();
+    assert_eq!((bodies(&page).len(), marks), (4, vec!["withdrawn"; 2]));
+    let shown = text(&home, "b", &["events", "--after", &after]);
+    assert_eq!(shown.matches("[withdrawn]").count(), 2, "{shown}");
+}

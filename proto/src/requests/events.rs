@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Stream;
 use super::field::{methods, request};
 use crate::compact::{is_false, is_zero};
+use crate::delivery::DeliveryState;
 use crate::event::Event;
 use crate::filter::{EventFilter, OneOrMany};
 use crate::{AgentId, RoomId, WallTime};
@@ -93,12 +94,28 @@ pub struct EventPage {
     /// Whether there are more than `earlier`, which were not counted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub earlier_is_more: bool,
+    /// The messages among them that nobody was handed, and nobody will be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undelivered: Vec<Undelivered>,
+}
+
+/// A message that nobody was handed, and nobody will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undelivered {
+    pub event_seq: i64,
+    /// It expired, or was withdrawn.
+    pub state: DeliveryState,
 }
 
 impl EventPage {
     /// A page, after which reading goes on at this cursor.
     pub fn new(events: Vec<Event>, cursor_event_seq: i64) -> Self {
-        Self { events, cursor_event_seq, earlier: 0, earlier_is_more: false }
+        Self { events, cursor_event_seq, earlier: 0, earlier_is_more: false, undelivered: Vec::new() }
+    }
+
+    /// What became of a message of this page, if nobody was handed it.
+    pub fn undelivered(&self, event_seq: i64) -> Option<DeliveryState> {
+        self.undelivered.iter().find(|message| message.event_seq == event_seq).map(|message| message.state)
     }
 }
 
@@ -110,6 +127,9 @@ pub struct EventItem {
     pub cursor_event_seq: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync: Option<Resync>,
+    /// The event is a message that nobody was handed: it expired, or was withdrawn, before it was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undelivered: Option<DeliveryState>,
 }
 
 /// Why a subscription ends and what its reader must do about it.

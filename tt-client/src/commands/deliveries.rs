@@ -161,7 +161,7 @@ fn table(list: &DeliveryList, nothing: &str, names: &Names, style: &Style) -> St
 }
 
 fn status_text(status: &MessageStatus, names: &Names, style: &Style) -> String {
-    let mut text = render::event(&status.event, names, style);
+    let mut text = render::logged(&status.event, None, names, style);
     if status.recipients.is_empty() {
         text.push_str(&style.row("      ", "nobody else was there"));
     }

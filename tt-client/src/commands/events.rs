@@ -258,7 +258,8 @@ async fn print_stream(
             is_empty = false;
             if let Some(event) = &item.event {
                 names.learn(event);
-                let line = |event: &Event, style: &Style| render::event(event, names, style);
+                let undelivered = item.undelivered;
+                let line = |event: &Event, style: &Style| render::logged(event, undelivered, names, style);
                 if write_line(&session.output, event, line).await? == WriteResult::ReaderGone {
                     return Ok(());
                 }
@@ -283,6 +284,7 @@ fn text(events: &EventPage, names: &Names, style: &Style) -> String {
         let line = format!("{more}{} earlier: tt events --before {}", events.earlier, first.event_seq);
         text.push_str(&style.row("", &style.dim(&line)));
     }
-    text.extend(events.events.iter().map(|event| render::event(event, names, style)));
+    let line = |event: &Event| render::logged(event, events.undelivered(event.event_seq), names, style);
+    text.extend(events.events.iter().map(line));
     text
 }

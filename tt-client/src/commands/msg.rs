@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use tt_proto::delivery::{Recipient, Surface};
 use tt_proto::escape::escape_text;
-use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
 use tt_proto::message::DeliveryHint;
-use tt_proto::requests::{SendMessage, Sent};
+use tt_proto::requests::{EventPage, SendMessage, Sent};
 use tt_proto::{AgentId, Error, ErrorCode};
 
 use super::events::{EventQuery, follow_events};
@@ -225,12 +224,19 @@ fn log_query(args: &RecvArgs, from: Option<AgentId>, after: i64) -> EventQuery {
 fn recv_from_log(context: &Context, args: &RecvArgs, after: i64) -> Result<(), CommandError> {
     let mut session = Session::find(context, args.path.clone())?;
     let from = args.from.as_deref().map(|name| session.member(name)).transpose()?;
-    let query = log_query(args, from, after);
+    let mut query = log_query(args, from, after);
     if args.wait {
-        let events = query.wait_for_events(&mut session)?.events;
-        let names = session.names()?;
-        print_events(&session.output, &events, &names)?;
-        return if events.is_empty() { report_no_messages(&session.output) } else { Ok(()) };
+        loop {
+            let page = query.wait_for_events(&mut session)?;
+            let names = session.names()?;
+            if print_messages(&session.output, &page, &names)? {
+                return Ok(());
+            }
+            if page.events.is_empty() {
+                return report_no_messages(&session.output);
+            }
+            query.after = Some(page.cursor_event_seq);
+        }
     }
     let names = session.names()?;
     let mut cursor = after;
@@ -239,17 +245,20 @@ fn recv_from_log(context: &Context, args: &RecvArgs, after: i64) -> Result<(), C
         if page.events.is_empty() {
             return Ok(());
         }
-        print_events(&session.output, &page.events, &names)?;
+        print_messages(&session.output, &page, &names)?;
         cursor = page.cursor_event_seq;
     }
 }
 
-/// Writes one line for each event.
-fn print_events(output: &Output, events: &[Event], names: &Names) -> Result<(), CommandError> {
-    for event in events {
+/// Prints the messages of a page, and returns whether there were any. What expired or was withdrawn is only in `tt events`, with its
+/// mark.
+fn print_messages(output: &Output, page: &EventPage, names: &Names) -> Result<bool, CommandError> {
+    let mut any = false;
+    for event in page.events.iter().filter(|event| page.undelivered(event.event_seq).is_none()) {
         output.without_inbox().answer(event, |event, style| render::event(event, names, style))?;
+        any = true;
     }
-    Ok(())
+    Ok(any)
 }
 
 /// Tells a person that there is nothing. An agent gets no output.

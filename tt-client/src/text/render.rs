@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tt_proto::delivery::DeliveryState;
 use tt_proto::escape::escape_text;
 use tt_proto::event::{Event, EventType, MemberRenamed};
 use tt_proto::handoff::{Handoff, RawJson};
@@ -211,8 +212,26 @@ pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String
     text
 }
 
-/// One event as a sentence, with its handoff or message below it.
+/// One event that its reader was sent, as a sentence, with its handoff or message below it.
 pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
+    sentence(event, Shown::Received, names, style)
+}
+
+/// One event as the log has it, whoever was sent it. `undelivered`: what became of a message that nobody was handed.
+pub(crate) fn logged(event: &Event, undelivered: Option<DeliveryState>, names: &Names, style: &Style) -> String {
+    sentence(event, Shown::Logged(undelivered), names, style)
+}
+
+/// To whom a message is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// To one to whom it was sent.
+    Received,
+    /// To anybody who reads the log.
+    Logged(Option<DeliveryState>),
+}
+
+fn sentence(event: &Event, shown: Shown, names: &Names, style: &Style) -> String {
     let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| names.get(a));
     let (from, to) = (style.bold(&agent(&event.from_agent_id)), agent(&event.to_agent_id));
     let reason = event.reason.as_deref().map(escape_text).unwrap_or_default();
@@ -225,7 +244,7 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
         EventType::Close => format!("{from} closed the room"),
         EventType::Kick if reason.is_empty() => format!("{from} kicked {to}"),
         EventType::Kick => format!("{from} kicked {to} ({reason})"),
-        EventType::MessageSent => return message(event, names, style),
+        EventType::MessageSent => return message(event, shown, names, style),
         EventType::MemberJoined => format!("{from} {reason}"),
         EventType::MemberLeft if reason == "terminal_closed" => format!("{from} is away: its last terminal was closed"),
         EventType::MemberRenamed => {
@@ -249,20 +268,24 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
 }
 
 /// A message as in a conversation. Every line of the body is indented, so that none can pass for another sender's.
-fn message(event: &Event, names: &Names, style: &Style) -> String {
+fn message(event: &Event, shown: Shown, names: &Names, style: &Style) -> String {
     let agent = |agent: &AgentId| names.get(agent);
     let from = event.from_agent_id.as_ref().map_or_else(|| "notice".to_owned(), agent);
     let to = event.to_agent_id.as_ref().map_or_else(|| "everyone".to_owned(), agent);
     let sent = event.payload.as_ref().and_then(|payload| serde_json::from_str::<MessageSent>(payload.as_str()).ok());
     let sent = sent.unwrap_or_default();
-    let head = format!("{} {} {to}{}", style.bold(&from), style.dim("to"), marks(&sent, style));
+    let fate = match shown {
+        Shown::Logged(Some(state)) => format!(" {}", style.warn(&format!("[{}]", state.as_str()))),
+        Shown::Logged(None) | Shown::Received => String::new(),
+    };
+    let head = format!("{} {} {to}{}{fate}", style.bold(&from), style.dim("to"), marks(&sent, style));
     let prefix = event_prefix(event);
     let indent = " ".repeat(columns(&prefix));
     let mut text = style.row(&style.dim(&prefix), &head);
     for line in sent.body.split('\n') {
         text.push_str(&style.row(&indent, &escape_text(line)));
     }
-    if sent.expects_reply {
+    if sent.expects_reply && shown == Shown::Received {
         let before = sent.expires_at.map(|at| format!(" (before {})", clock(at, now()))).unwrap_or_default();
         text.push_str(
             &style.row(&indent, &style.dim(&format!("answer with: tt reply {} \"…\"{before}", event.event_seq))),

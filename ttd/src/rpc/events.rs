@@ -8,11 +8,12 @@ use jsonrpsee::core::SubscriptionResult;
 use jsonrpsee::{Extensions, PendingSubscriptionSink, SubscriptionSink};
 use serde_json::value::to_raw_value;
 use tokio::sync::broadcast::error::RecvError;
-use tt_proto::event::Event;
+use tt_proto::delivery::DeliveryState;
+use tt_proto::event::{Event, EventType};
 use tt_proto::filter::{EventFilter, Filter};
-use tt_proto::requests::{EventItem, EventPage, GetRoomEvents, Resync, SubscribeEvents, WaitForEvents};
+use tt_proto::requests::{EventItem, EventPage, GetRoomEvents, Resync, SubscribeEvents, Undelivered, WaitForEvents};
 use tt_proto::{Error, ErrorCode, RoomId};
-use tt_store::{EventQuery, room_not_found};
+use tt_store::{EventQuery, Reader, room_not_found};
 
 use super::debt::{AnswerRoom, wait_to_stream};
 use super::register::{Module, register, register_stream};
@@ -183,12 +184,12 @@ impl LogReader {
             if !reader.room_exists(&room_id)? {
                 return Err(room_not_found(&room_id));
             }
-            Ok((reader.newest_events(&room_id, &query)?, reader.newest_event(Some(&room_id))?))
+            let found = reader.newest_events(&room_id, &query)?;
+            let newest = reader.newest_event(Some(&room_id))?;
+            let (earlier, earlier_is_more) = (found.earlier, found.earlier_is_more);
+            Ok(EventPage { earlier, earlier_is_more, ..with_marks(reader, found.events, newest)? })
         });
-        let (found, newest) = read.await?;
-        let cursor = found.events.last().map_or(newest, |event| event.event_seq);
-        let (earlier, earlier_is_more) = (found.earlier, found.earlier_is_more);
-        Ok(EventPage { earlier, earlier_is_more, ..EventPage::new(found.events, cursor) })
+        read.await
     }
 
     /// The one event whose id begins with this.
@@ -198,14 +199,13 @@ impl LogReader {
             if !reader.room_exists(&room_id)? {
                 return Err(room_not_found(&room_id));
             }
-            reader.events_by_id(&room_id, &asked)
+            with_marks(reader, reader.events_by_id(&room_id, &asked)?, 0)
         });
         let found = found.await?;
-        if let [event] = found.as_slice() {
-            let cursor = event.event_seq;
-            return Ok(EventPage::new(found, cursor));
+        if found.events.len() == 1 {
+            return Ok(found);
         }
-        let how_many = if found.is_empty() { "no event of this room has" } else { "several events have" };
+        let how_many = if found.events.is_empty() { "no event of this room has" } else { "several events have" };
         Err(Error::new(ErrorCode::UnknownTarget, format!("{how_many} an id that begins with {prefix:?}"))
             .hint("list them with their ids: tt events --json"))
     }
@@ -226,11 +226,9 @@ impl LogReader {
             if !reader.room_exists(&room_id)? {
                 return Err(room_not_found(&room_id));
             }
-            reader.events(&room_id, cursor, limit, &filter)
+            with_marks(reader, reader.events(&room_id, cursor, limit, &filter)?, cursor)
         });
-        let page = read.await?;
-        let cursor = page.last().map_or(cursor, |event| event.event_seq);
-        Ok(EventPage::new(page, cursor))
+        read.await
     }
 
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.
@@ -253,9 +251,11 @@ impl LogReader {
                 }
             };
             let more = !page.events.is_empty();
-            for event in page.events {
+            let (events, undelivered) = (page.events, page.undelivered);
+            for event in events {
                 (cursor, seen) = (event.event_seq, event.event_seq);
-                if !self.send(&sink, event, cursor).await {
+                let mark = undelivered.iter().find(|message| message.event_seq == cursor).map(|message| message.state);
+                if !self.send(&sink, event, mark).await {
                     return;
                 }
             }
@@ -275,7 +275,7 @@ impl LogReader {
                     Ok(FeedItem::Event(event)) if !self.filter.matches(&event) => seen = event.event_seq,
                     Ok(FeedItem::Event(event)) => {
                         (cursor, seen) = (event.event_seq, event.event_seq);
-                        if !self.send(&sink, Event::clone(&event), cursor).await {
+                        if !self.send(&sink, Event::clone(&event), None).await {
                             return;
                         }
                     }
@@ -289,12 +289,13 @@ impl LogReader {
     }
 
     /// Waits for a slow reader: what it has not taken stays in the log, not in memory.
-    async fn send(&self, sink: &SubscriptionSink, event: Event, cursor: i64) -> bool {
+    async fn send(&self, sink: &SubscriptionSink, event: Event, undelivered: Option<DeliveryState>) -> bool {
         tokio::select! {
             () = wait_to_stream(&self.connection) => {}
             () = sink.closed() => return false,
         }
-        let item = EventItem { event: Some(event), cursor_event_seq: cursor, resync: None };
+        let cursor_event_seq = event.event_seq;
+        let item = EventItem { event: Some(event), cursor_event_seq, resync: None, undelivered };
         let Ok(json) = to_raw_value(&item) else { return false };
         drop(item);
         self.connection.owe(json.get().len());
@@ -302,9 +303,20 @@ impl LogReader {
     }
 }
 
+/// A page of these events, which says what became of the messages among them that nobody was handed. An empty one goes on at
+/// `cursor`.
+fn with_marks(reader: &dyn Reader, events: Vec<Event>, cursor: i64) -> Result<EventPage, Error> {
+    let messages = events.iter().filter(|event| event.event_type == EventType::MessageSent);
+    let messages: Vec<i64> = messages.map(|event| event.event_seq).collect();
+    let undelivered = reader.undelivered(&messages)?;
+    let undelivered = undelivered.into_iter().map(|(event_seq, state)| Undelivered { event_seq, state }).collect();
+    let cursor = events.last().map_or(cursor, |event| event.event_seq);
+    Ok(EventPage { undelivered, ..EventPage::new(events, cursor) })
+}
+
 async fn end(sink: &SubscriptionSink, cursor: i64, reason: &str) {
     let resync = Some(Resync { reason: reason.to_owned() });
-    if let Ok(json) = to_raw_value(&EventItem { event: None, cursor_event_seq: cursor, resync }) {
+    if let Ok(json) = to_raw_value(&EventItem { event: None, cursor_event_seq: cursor, resync, undelivered: None }) {
         let _ = sink.send(json).await;
     }
 }

@@ -375,9 +375,23 @@ async fn read(
     };
     let ((room_id, me), event_types) = (inbox.clone(), Some(vec![EventType::MessageSent]));
     let filter = Filter { event_types, from, target: Target::SelfOf(me), ..Filter::any() };
-    let events = shared.engine.read(move |reader| reader.events(&room_id, after, limit, &filter)).await?;
-    let cursor_event_seq = Some(events.last().map_or(after, |event| event.event_seq));
-    read.taken = Taken { events, cursor_event_seq, ..Taken::default() };
+    let page = shared.engine.read(move |reader| {
+        let mut cursor = after;
+        loop {
+            let mut events = reader.events(&room_id, cursor, limit, &filter)?;
+            let Some(last) = events.last() else { return Ok((events, cursor)) };
+            cursor = last.event_seq;
+            let seqs: Vec<i64> = events.iter().map(|event| event.event_seq).collect();
+            let undelivered = reader.undelivered(&seqs)?;
+            // What expired or was withdrawn while nobody followed is no message to anybody any more.
+            events.retain(|event| undelivered.iter().all(|(event_seq, _)| *event_seq != event.event_seq));
+            if !events.is_empty() {
+                return Ok((events, cursor));
+            }
+        }
+    });
+    let (events, cursor) = page.await?;
+    read.taken = Taken { events, cursor_event_seq: Some(cursor), ..Taken::default() };
     Ok(read)
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
-use tt_proto::delivery::Surface;
+use tt_proto::delivery::{DeliveryState, Surface};
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
@@ -217,6 +217,9 @@ pub trait Reader {
 
     /// Events by their numbers. Those that do not exist are left out.
     fn events_by_seq(&self, event_seqs: &[i64]) -> Result<Vec<Event>, Error>;
+
+    /// Which of these messages nobody was handed, and nobody will be: whether they expired or were withdrawn.
+    fn undelivered(&self, event_seqs: &[i64]) -> Result<Vec<(i64, DeliveryState)>, Error>;
 
     /// The number of the newest event of a room, or of all rooms; 0 before the first.
     fn newest_event(&self, room_id: Option<&RoomId>) -> Result<i64, Error>;

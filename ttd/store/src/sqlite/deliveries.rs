@@ -46,6 +46,20 @@ pub(super) fn open(connection: &Connection, event: &Event, delivery: &NewDeliver
         .map_err(query_failed)
 }
 
+/// Which of these messages nobody was handed, and nobody will be. One that was withdrawn from some and expired for the others
+/// counts as withdrawn.
+pub(super) fn undelivered(connection: &Connection, event_seqs: &[i64]) -> Result<Vec<(i64, DeliveryState)>, Error> {
+    let sql = "SELECT max(state) FROM deliveries WHERE event_seq = ?1
+               HAVING count(*) > 0 AND min(state IN ('expired', 'withdrawn'))";
+    let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
+    let mut found = Vec::new();
+    for event_seq in event_seqs {
+        let state = statement.query_row([event_seq], |row| row.get::<_, String>(0)).optional().map_err(query_failed)?;
+        found.extend(state.and_then(|state| DeliveryState::parse(&state)).map(|state| (*event_seq, state)));
+    }
+    Ok(found)
+}
+
 /// Changes a delivery, unless it is in another state by now. `appended` are the events of the command.
 pub(super) fn change(connection: &Connection, change: &DeliveryChange, appended: &[Arc<Event>]) -> Result<(), Error> {
     let after = &change.after;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use r2d2::{Pool, PooledConnection};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::OpenFlags;
+use tt_proto::delivery::DeliveryState;
 use tt_proto::event::Event;
 use tt_proto::filter::Filter;
 use tt_proto::hello::Anchor;
@@ -132,6 +133,10 @@ impl Reader for SqliteReader {
             found.extend(events::get(&self.connection, *event_seq)?);
         }
         Ok(found)
+    }
+
+    fn undelivered(&self, event_seqs: &[i64]) -> Result<Vec<(i64, DeliveryState)>, Error> {
+        deliveries::undelivered(&self.connection, event_seqs)
     }
 
     fn newest_event(&self, room_id: Option<&RoomId>) -> Result<i64, Error> {
