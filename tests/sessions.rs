@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
@@ -372,6 +373,60 @@ fn without_hooks_the_session_file_tells_and_leaves_no_ghost() {
     let mut second = stage.connect(claude(1, "s-2"));
     call(&mut second, "release_stick", lease);
     assert_eq!(stage.members().len(), 1, "{:?}", stage.members());
+}
+
+/// Players that cannot be seen for a while, as where no descriptor is left.
+#[derive(Debug, Default)]
+struct HiddenForNow {
+    cast: Cast,
+    hidden: AtomicBool,
+}
+
+impl HiddenForNow {
+    fn look(&self, pid: u32) -> std::io::Result<()> {
+        let is_hidden = self.hidden.load(Ordering::SeqCst) && pid == Cast::player(1);
+        if is_hidden { Err(std::io::Error::from_raw_os_error(nix::libc::EMFILE)) } else { Ok(()) }
+    }
+}
+
+impl Processes for HiddenForNow {
+    fn get(&self, pid: u32) -> std::io::Result<Process> {
+        self.look(pid).and_then(|()| self.cast.get(pid))
+    }
+
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        self.cast.arguments(process)
+    }
+
+    fn host_id(&self) -> String {
+        self.cast.host_id()
+    }
+
+    fn machine_id(&self) -> String {
+        self.cast.machine_id()
+    }
+
+    fn open(&self, pid: u32) -> std::io::Result<Exit> {
+        self.look(pid).and_then(|()| self.cast.open(pid))
+    }
+}
+
+#[test]
+fn the_file_of_a_process_that_could_not_be_seen_at_first_is_watched_from_its_next_call_on() {
+    let processes = Arc::new(HiddenForNow::default());
+    let mut stage = Stage::new(home!(), processes.clone());
+    write_session_file(&stage, 1, "s-1");
+    let (mut first, me) = stage.join(claude(1, "s-1"));
+    take_stick(&mut first);
+    drop(first);
+    processes.hidden.store(true, Ordering::SeqCst);
+    stage.restart();
+    assert_eq!(stage.liveness(&me), Liveness::Unknown);
+    processes.hidden.store(false, Ordering::SeqCst);
+    assert_eq!(stage.whoami(claude(1, "s-1"))["agent_id"], me.as_str());
+    write_session_file(&stage, 1, "s-2");
+    stage.until(|| stage.session("s-2").is_some_and(|session| session["agent_id"] == me.as_str()));
+    assert_eq!(stage.liveness(&me), Liveness::Alive);
 }
 
 /// Writes the file in which Claude Code records the session of a player.

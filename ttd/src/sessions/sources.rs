@@ -122,12 +122,16 @@ impl Sessions {
 
     /// Watches the file and the terminal of a process.
     fn follow_process(&self, harness: &'static Harness, process: Anchor) {
+        // One that cannot be seen now may be seen when it calls next.
+        if self.liveness(&process) != Liveness::Alive {
+            return;
+        }
         let name = (process.pid, process.process_started_at.clone());
         let mut followed = self.0.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if followed.len() >= MAX_FOLLOWED {
             followed.clear();
         }
-        if !followed.insert(name.clone()) || self.liveness(&process) != Liveness::Alive {
+        if !followed.insert(name.clone()) {
             return;
         }
         drop(followed);
