@@ -139,12 +139,23 @@ echo mounted
 "$tt" --json join >/dev/null || exit 1
 "$tt" --json msg send room before >"$HOME/out" || exit 1
 pid=$("$tt" --json daemon status | sed 's/.*"pid":\([0-9]*\).*/\1/')
+hook() {
+  echo '{"session_id":"s-1","hook_event_name":"'"$2"'","tool_name":"Read"}' |
+    CLAUDECODE=1 CLAUDE_PID=$$ timeout 60 "$tt" hook --harness claude "$1" 2>&1
+}
+hook session_started SessionStart
 # To the last byte, also of the file that is open for the log.
 dd if=/dev/zero of="$data/filler" bs=4k >/dev/null 2>&1
 dd if=/dev/zero of="$data/rest" bs=1 count=8192 >/dev/null 2>&1
 for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
   timeout 60 "$tt" --json msg send room "$(printf '%04000d' $n)" >"$HOME/out" 2>"$HOME/err"
   echo "full $? $(cat "$HOME/out" "$HOME/err")"
+done
+# What each has to say is stored: another conversation, a process that leaves one, an end.
+for event in session_started:SessionStart prompt:UserPromptSubmit tool_started:PreToolUse tool_ended:PostToolUse \
+    turn_ended:Stop session_ended:SessionEnd; do
+  said=$(hook ${event%:*} ${event#*:})
+  echo "hook $? $event $said"
 done
 rm "$data/filler" "$data/rest"
 timeout 60 "$tt" --json msg send room after >"$HOME/out" 2>"$HOME/err"
@@ -169,6 +180,13 @@ fn a_daemon_whose_disk_was_full_writes_again_once_there_is_room() {
     let lines: Vec<Vec<&str>> = played.stdout.lines().map(|line| line.splitn(3, ' ').collect()).collect();
     let refused = lines.iter().filter(|line| line[0] == "full" && line[2].contains("storage_unavailable")).count();
     assert!(refused >= 3, "the disk was never full: {played:?}");
+    let hooks: Vec<_> = lines.iter().filter(|line| line[0] == "hook").collect();
+    let is_silent =
+        |line: &&Vec<&str>| line[1] == "0" && line[2].split_once(' ').is_some_and(|(_, said)| said.is_empty());
+    assert!(
+        hooks.len() == 6 && hooks.iter().all(|line| is_silent(line)),
+        "every hook is silent and succeeds: {played:?}"
+    );
     let room = lines.iter().find(|line| line[0] == "room").unwrap();
     assert_eq!(room[1], "0", "with space back the next command works: {played:?}");
     let pids = lines.iter().find(|line| line[0] == "pid").unwrap();
