@@ -4,8 +4,8 @@ subagents, the sandbox, and the trust in hooks. The model is scripted.
 usage: codex_sessions.py TT NPM_BIN SCRATCH [SCENARIO...]
 
 Each scenario has a home, a model and a repository of its own. They run at the same time, because Codex keeps a thread for a minute after
-its terminal ended. SCRATCH is not in the temporary directory, where Codex wants no home. Every wait has a limit, and every process is
-ended."""
+its terminal ended: together they take less than three minutes. SCRATCH is not in the temporary directory, where Codex wants no home.
+Every wait has a limit, and every process is ended."""
 import json
 import os
 import re
@@ -89,6 +89,12 @@ class Codex:
         waited, took = map(answer, terminal.ask(CLAIM, ("takeover_stick", {"room_id": "here", "reason": "the holder is gone"})))
         self.check("who waits is told that the holder is gone", waited.get("reason") == "owner_gone", waited)
         self.check("and takes the stick", took["status"] == "your_turn" and self.holder() == agent, took)
+
+    def check_free(self, why):
+        """The holder is gone: a person takes the stick, which is refused as long as the holder may live, and gives it back."""
+        took = self.tt("take", "--reason", why)
+        self.check("its stick is free, because it is gone", (took["status"], took["reason"]) == ("your_turn", "owner_gone"), took)
+        self.tt("release", "--status", "s", "--next-action", "n")
 
     def calls(self, calls):
         """A prompt with these calls, and the mark under which the model keeps what it is shown."""
@@ -189,8 +195,20 @@ class Terminal:
         return time.monotonic()
 
     def quit(self):
-        self.type("/quit")
+        """Ends the program with its own command. Returns when."""
+        ended = lambda file=f"/proc/{self.pid()}": not os.path.exists(file)
+        type_until_done(f"{self.name} quits", lambda: self.type("/quit"), ended, "/quit", self.screen)
         return time.monotonic()
+
+    def begin_new_thread(self, old, *calls):
+        """Goes on to a new thread, and makes these calls there. Returns when it did, and what each was answered."""
+        for _ in range(3):
+            left = self.command("/new", old)
+            shown = [answer(text) for text in self.ask(join(self.codex), *calls)]
+            # What is typed while Codex draws its screen may be lost, and then nothing was new.
+            if shown[0]["agent_id"] != old:
+                break
+        return left, shown
 
     def close(self):
         """Closes the window, as a person does."""
@@ -245,13 +263,35 @@ def shared():
         codex.check("and works on", "members" in second.ask(LOOK)[0])
         closed = second.close()
         codex.until_gone(b, closed, "the holder, whose window was closed")
-        took = codex.tt("take", "--reason", "its window was closed")
-        codex.check("its stick is free", took["status"] == "your_turn", took)
-        codex.tt("release", "--status", "s", "--next-action", "n")
+        codex.check_free("its window was closed")
 
         again = Terminal(codex, "again", f"resume {codex.session(b)['session_id']}")
         codex.check("resumed in another terminal it is the same member", answer(again.ask(join(codex))[0])["agent_id"] == b)
         codex.check("and lives", codex.lives(b) == "alive", codex.session(b))
+    finally:
+        codex.end()
+
+
+def working():
+    """A terminal that is killed in the middle of a turn, which Codex brings to its end without it."""
+    codex = Codex("working")
+    try:
+        codex.tt("install", "codex", "--no-hooks")
+        terminal = Terminal(codex, "only", UNCONFINED)
+        joined, turn = map(answer, terminal.ask(join(codex), CLAIM))
+        me = joined["agent_id"]
+        codex.check("it holds the stick", turn["status"] == "your_turn" and codex.holder() == me, turn)
+        begun, go_on = (os.path.join(codex.home, name) for name in ("begun", "go-on"))
+        work = f"touch {begun}; timeout 8 sh -c 'until test -e {go_on}; do sleep 0.1; done'"
+        marker, prompt = codex.calls([("exec_command", {"cmd": work})])
+        type_until_done("it works", lambda: terminal.type(prompt), lambda: os.path.exists(begun), f"#{marker}", terminal.screen)
+        terminal.kill()
+        open(go_on, "w").close()
+        codex.shown(marker, "the turn goes on to its end")
+        ended = time.monotonic()
+        codex.check("it lives and holds the stick until Codex closes it", codex.lives(me) == "alive" and codex.holder() == me, codex.session(me))
+        codex.until_gone(me, ended, "a terminal that was killed in the middle of a turn, after the end of that turn")
+        codex.check_free("it was killed")
     finally:
         codex.end()
 
@@ -268,8 +308,7 @@ def switched():
         codex.check("it holds the stick", turn["status"] == "your_turn" and codex.holder() == old, turn)
         codex.check("its daemon alone tells", codex.evidence(old) == {"harness_daemon"}, codex.session(old))
 
-        left = terminal.command("/new", old)
-        joined, in_shell = map(answer, terminal.ask(join(codex), shell("whoami")))
+        left, (joined, in_shell) = terminal.begin_new_thread(old, shell("whoami"))
         new = joined["agent_id"]
         codex.check("/new is another member", new != old and in_shell["agent_id"] == new, (old, new))
         codex.check("the old one is open until Codex closes it", codex.lives(old) == "alive", codex.session(old))
@@ -290,9 +329,9 @@ def forked():
         old, turn = map(answer, terminal.ask(join(codex), CLAIM))
         old = old["agent_id"]
         codex.check("it holds the stick", turn["status"] == "your_turn" and codex.holder() == old, turn)
-        terminal.command("/fork", old)
         # Below a git repository it asks first.
-        until("the fork begins", lambda: any(text in terminal.screen() for text in ("Fork created", "Where should the fork")))
+        begun = lambda: any(text in terminal.screen() for text in ("Fork created", "Where should the fork"))
+        type_until_done("the fork begins", lambda: terminal.command("/fork", old), begun, "/fork", terminal.screen)
         if "Where should the fork" in terminal.screen():
             terminal.press("Enter")
         terminal.until_shows("Fork created")
@@ -304,8 +343,7 @@ def forked():
         closed = terminal.close()
         codex.until_gone(old, closed, "the thread that was forked, after its window was closed")
         codex.until_gone(fork, closed, "its fork")
-        took = codex.tt("take", "--reason", "its window was closed")
-        codex.check("and the stick is free", took["status"] == "your_turn", took)
+        codex.check_free("its window was closed")
     finally:
         codex.end()
 
@@ -338,9 +376,7 @@ def headless():
         codex.check("the other keeps the stick", codex.holder() == a and codex.lives(a) == "alive", codex.session(a))
         os.killpg(run.pid, signal.SIGKILL)
         codex.until_gone(a, time.monotonic(), "the killed holder", soon=True)
-        took = codex.tt("take", "--reason", "it was killed")
-        codex.check("and its stick is free", took["status"] == "your_turn", took)
-        codex.tt("release", "--status", "s", "--next-action", "n")
+        codex.check_free("it was killed")
 
         terminal = Terminal(codex, "resumed", f"resume {thread} {UNCONFINED}")
         again, turn = map(answer, terminal.ask(join(codex), CLAIM))
@@ -368,8 +404,8 @@ def alone():
         codex.until_gone(a, first.kill(), "a killed terminal", soon=True)
         codex.check("the other keeps the stick", codex.holder() == b and codex.lives(b) == "alive", codex.session(b))
 
-        left = second.command("/new", b)
-        c = answer(second.ask(join(codex))[0])["agent_id"]
+        left, (joined,) = second.begin_new_thread(b)
+        c = joined["agent_id"]
         codex.check("/new is another member", c not in (a, b) and codex.lives(c) == "alive", c)
         codex.check("the old thread is not alive", codex.lives(b) != "alive", codex.session(b))
         codex.until_gone(b, left, "the thread before /new")
@@ -389,7 +425,7 @@ def play(scenario):
             traceback.print_exc(limit=-2, file=sys.stdout)
 
 
-SCENARIOS = [shared, switched, forked, headless, alone]
+SCENARIOS = [shared, working, switched, forked, headless, alone]
 wanted = [scenario for scenario in SCENARIOS if not sys.argv[4:] or scenario.__name__ in sys.argv[4:]]
 shutil.rmtree(SCRATCH, ignore_errors=True)
 # The address of a socket must be short.

@@ -79,8 +79,19 @@ def play(name, command, resume, env, model, shell):
     return in_mcp
 
 
-def in_terminal(name, command, env, ready, other_conversation, model, shell, me):
-    """Another one, in a terminal: it goes on to another conversation, and then its terminal is closed."""
+def beside(name, command, env, model, shell, me):
+    """A run without a terminal that resumes the conversation of a living session."""
+    living = known(me)
+    shown = run(f"{name}-beside", [*command, living["session_id"]], env, model, shell("whoami"))
+    check(f"a run of {name} beside a living session is its member", answer(shown[0])["agent_id"] == me, (me, shown))
+    now = known(me)
+    same = all(now.get(key) == living.get(key) for key in ("session_id", "pid", "liveness"))
+    check("the living session keeps its process, and lives", same and now.get("liveness") == "alive", (living, tt("sessions", "--all")))
+
+
+def in_terminal(name, command, env, ready, other_conversation, model, shell, me, headless):
+    """Another one, in a terminal: another run resumes its conversation beside it, it goes on to another conversation, and then its
+    terminal is closed."""
     if not shutil.which("tmux"):
         print(f"tmux is not installed; {name} in a terminal was not run")
         return
@@ -104,6 +115,7 @@ def in_terminal(name, command, env, ready, other_conversation, model, shell, me)
     other = answer(ask(prompt(f"{name}-3", shell("join")), lambda: model.shown.get(f"{name}-3"))[0])["agent_id"]
     session = known(other)
     check(f"{name} in a terminal is another member, and alive", other != me and session.get("liveness") == "alive", session)
+    beside(name, headless, env, model, shell, other)
     ask(other_conversation, lambda: other_conversation not in screen())
     time.sleep(2)
     shown = ask(prompt(f"{name}-4", shell("whoami")), lambda: model.shown.get(f"{name}-4"))
@@ -133,7 +145,8 @@ def gemini():
     me = play("gemini", [f"{NPM_BIN}/gemini", "--approval-mode", "yolo"], ["--resume"], env, model, shell)
     peek = tt("peek", me, "--lines", "3")
     check("its transcript is shown", any("done" in line["text"] for line in peek["lines"]), peek)
-    in_terminal("gemini", f"{NPM_BIN}/gemini --approval-mode yolo", env, "Type your message", "/clear", model, shell, me)
+    in_terminal("gemini", f"{NPM_BIN}/gemini --approval-mode yolo", env, "Type your message", "/clear", model, shell, me,
+                [f"{NPM_BIN}/gemini", "--approval-mode", "yolo", "--resume"])
 
 
 def opencode():
@@ -149,7 +162,7 @@ def opencode():
     env = {**environment(home), "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
     shell = lambda command: ("bash", {"command": f"{TT} --json {command}", "description": "tt"})
     me = play("opencode", [f"{NPM_BIN}/opencode", "run"], ["--session"], env, model, shell)
-    in_terminal("opencode", f"{NPM_BIN}/opencode", env, "Ask anything", "/new", model, shell, me)
+    in_terminal("opencode", f"{NPM_BIN}/opencode", env, "Ask anything", "/new", model, shell, me, [f"{NPM_BIN}/opencode", "run", "--session"])
 
 
 shutil.rmtree(SCRATCH, ignore_errors=True)

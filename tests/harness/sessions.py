@@ -38,7 +38,7 @@ def state():
 
 
 def holder():
-    return state()["room"]["owner"]
+    return state()["room"].get("owner")
 
 
 def members(harness):
@@ -69,14 +69,18 @@ class Terminal:
         time.sleep(0.7)
         run_tmux(tmux_socket, "send-keys", "-t", self.name, "Enter")
 
-    def ask(self, *calls):
-        """Gives a prompt with these calls, and returns what each was answered."""
+    def begin(self, *calls, done=None):
+        """Gives a prompt with these calls, waits until they are done (or until what else is wanted), and returns the mark of the prompt."""
         global prompts
         prompts += 1
         marker = f"p{prompts}"
-        done = lambda: self.model.shown.get(marker)
+        done = done or (lambda: self.model.shown.get(marker))
         type_until_done(f"{self.name} does {calls}", lambda: self.type(prompt(marker, *calls)), done, f"#{marker}", self.screen)
-        return done()
+        return marker
+
+    def ask(self, *calls):
+        """Gives a prompt with these calls, and returns what each was answered."""
+        return self.model.shown[self.begin(*calls)]
 
     def pid(self):
         """The program itself, below the shell of its window."""
@@ -88,17 +92,27 @@ class Terminal:
         run_tmux(tmux_socket, "kill-session", "-t", self.name)
 
 
-def beside(env, me, when=""):
-    """Resumes the conversation of a living session in a headless run."""
-    living = known(me)
-    whoami = {"command": f"{TT} --json whoami", "description": "tt"}
-    done = subprocess.run([f"{NPM_BIN}/claude", "-p", f"call Bash {json.dumps(whoami)}", "--resume", living["session_id"], "--allowedTools", "Bash"],
+def resume(env, model, session_id, *calls):
+    """Resumes a conversation in a headless run that makes these calls, and returns what each was answered."""
+    global prompts
+    prompts += 1
+    marker = f"p{prompts}"
+    done = subprocess.run([f"{NPM_BIN}/claude", "-p", prompt(marker, *calls), "--resume", session_id, "--allowedTools",
+                           "Bash,ToolSearch,mcp__talking-stick"],
                           env=env, cwd=repo, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
-    check(f"{when}a headless run beside a living session ends well", done.returncode == 0, done)
+    assert done.returncode == 0 and model.shown.get(marker), (done, model.failure)
+    return model.shown[marker]
+
+
+def beside(env, model, me, when=""):
+    """Resumes the conversation of a living session in a headless run."""
+    living, held = known(me), holder()
+    shown = answer(resume(env, model, living["session_id"], shell("whoami"))[0])
+    check(f"{when}a headless run beside a living session is its member", shown["agent_id"] == me, shown)
     now = known(me)
     same = all(now.get(key) == living.get(key) for key in ("session_id", "pid", "liveness"))
     check(f"{when}the living session keeps its process", same, (living, tt("sessions", "--all")))
-    check(f"{when}and the stick", holder() == me and now.get("liveness") == "alive", (state(), now))
+    check(f"{when}and the stick if it had it", holder() == held and now.get("liveness") == "alive", (state(), now))
 
 
 def start_claude(name, *options):
@@ -133,7 +147,7 @@ def claude_sessions():
     check("and its hooks report the same session", "hook" in said, known(me))
     check("Claude holds the stick", turn["status"] == "your_turn" and holder() == me, (turn, state()))
 
-    beside(env, me)
+    beside(env, model, me)
     old = known(me)["session_id"]
     claude.type("/clear")
     until("another session is known", lambda: known(me).get("session_id") not in (None, old))
@@ -142,25 +156,38 @@ def claude_sessions():
     check("and its own release works", answer(shown[1]).get("status") == "released", shown[1])
     check("no ghost is left", [m["agent_id"] for m in members("claude")] == [me], members("claude"))
 
-    tt("msg", "send", me, LETTER)
-    subagent = "\n".join(["#subagent"] + [f"call {tool} {json.dumps(arguments)}" for tool, arguments in [
-        look_up, (MCP + "get_room_state", {"room_id": room}), shell("msg recv"), shell("wait --park --timeout 1s; true")]])
+    # Its first command runs until the message was sent.
+    works, sent = (os.path.join(SCRATCH, name) for name in ("subagent-works", "letter-sent"))
+    work = {"command": f"touch {works}; timeout 60 sh -c 'until test -e {sent}; do sleep 0.1; done'; echo worked", "description": "work"}
+    subagent = prompt("subagent", look_up, ("Bash", work), (MCP + "get_room_state", {"room_id": room}), shell("msg recv"),
+                      shell("wait --park --timeout 1s; true"))
     task = next(tool["name"] for tool in model.requests[-1]["tools"] if tool["name"] in ("Task", "Agent"))
-    claude.ask((task, {"description": "look", "prompt": subagent, "subagent_type": "general-purpose"}))
+    asked = claude.begin((task, {"description": "look", "prompt": subagent, "subagent_type": "general-purpose"}),
+                         done=lambda: os.path.exists(works))
+    letter = tt("msg", "send", me, LETTER)["event_seq"]
+    open(sent, "w").close()
     # It may run in the background.
     results = until("the subagent is done", lambda: model.shown.get("subagent"))
-    check("a subagent called a tool of ours", '"members"' in results[1], results)
-    check("a message is not handed to a subagent", not any(LETTER in text for text in results), results)
-    shown = claude.ask(look_up, (MCP + "get_room_state", {"room_id": room}))
+    until("the turn is over", lambda: model.shown.get(asked))
+    check("a subagent called a tool of ours", '"members"' in results[2], results)
+    # Read from the whole requests, where hooks speak as well.
+    of_subagent = lambda request: any(kind == "user" and "#subagent" in text.splitlines() for kind, text in model.entries(request))
+    subagents = [json.dumps(request) for request in model.requests if of_subagent(request)]
+    check("a message that is sent while a subagent works is not handed to it",
+          len(subagents) > 5 and not any(LETTER in request for request in subagents), (len(subagents), results))
+    claude.ask(look_up, (MCP + "get_room_state", {"room_id": room}))
     # By a hook, or with the answer of a tool of ours.
-    check("it comes in the main conversation", any(LETTER in json.dumps(request) for request in model.requests), shown)
+    shown = [json.dumps(request).count(LETTER) for request in model.requests if not of_subagent(request)]
+    check("it comes in the main conversation, once", shown[-1] == 1 and max(shown) == 1, shown)
+    standing = tt("msg", "status", str(letter))["recipients"]
+    check("and was delivered", [to["state"] for to in standing] == ["delivered"], standing)
 
     # Who released last lets the others go first, so a person takes it and passes it back.
     tt("try")
     tt("pass", me, "--status", "s", "--next-action", "n")
     turn = answer(claude.ask(shell("try"))[0])
     check("Claude holds the stick again", turn["status"] == "your_turn" and holder() == me, (turn, state()))
-    beside(env, me, "after /clear, ")
+    beside(env, model, me, "after /clear, ")
 
     first = known(me)["session_id"]
     claude.type("/branch")
@@ -177,12 +204,18 @@ def claude_sessions():
     gone = time.monotonic()
     until("Claude is gone", lambda: known(me).get("liveness") == "gone")
     check(f"a closed terminal frees it ({time.monotonic() - gone:.1f} s)", True)
-    tt("take", "--reason", "its terminal was closed")
+    took = tt("take", "--reason", "its terminal was closed")
+    check("and its stick", took["reason"] == "owner_gone", took)
     tt("release", "--status", "s", "--next-action", "n")
+    shown = resume(env, model, first, look_up, (MCP + "join_path", {"context_path": repo}), shell("whoami"))
+    again = [answer(text)["agent_id"] for text in shown[1:]]
+    check("resumed in another process it is the same member, through MCP and shell", again == [me] * 2, (me, shown))
+    said = {e["source"] for e in known(me).get("evidence", [])}
+    check("and by its hooks", "hook" in said and {m["agent_id"] for m in members("claude")} <= {me, branch}, (known(me), members("claude")))
 
 
 def claude_without_hooks():
-    claude, _ = start_claude("plain", "--no-hooks")
+    claude, env = start_claude("plain", "--no-hooks")
     joined, turn = (answer(text) for text in claude.ask(shell("join"), shell("try")))
     me = joined["agent_id"]
     check("without hooks, Claude holds the stick", turn["status"] == "your_turn" and holder() == me, (turn, state()))
@@ -196,8 +229,17 @@ def claude_without_hooks():
     check("and its own release works, without hooks", answer(shown[1]).get("status") == "released", shown[1])
     living = [s["agent_id"] for s in tt("sessions")["sessions"] if s["harness"] == "claude" and s["liveness"] == "alive"]
     check("no ghost is left, without hooks", living == [me], tt("sessions", "--all"))
+    beside(env, claude.model, me, "without hooks, ")
+    now = known(me)["session_id"]
+    claude.type(f"/resume {old}")
+    until("the session file told of the older conversation", lambda: known(me).get("liveness") == "gone")
+    other = answer(claude.ask(shell("whoami"))[0])["agent_id"]
+    living = [s["agent_id"] for s in tt("sessions")["sessions"] if s["harness"] == "claude" and s["liveness"] == "alive"]
+    check("/resume of a conversation that is known leaves no ghost either", living == [other] and other != me, (other, tt("sessions", "--all")))
     claude.close()
-    until("it is gone", lambda: known(me).get("liveness") == "gone")
+    until("it is gone", lambda: known(other).get("liveness") == "gone")
+    shown = answer(resume(env, claude.model, now, shell("whoami"))[0])
+    check("resumed in another process it is the same member, without hooks", shown["agent_id"] == me, (me, shown))
 
 
 shutil.rmtree(SCRATCH, ignore_errors=True)
