@@ -1,6 +1,7 @@
-//! One file per command.
+//! One file per command, and `body`, the text that several of them send.
 
 pub(crate) mod ask;
+pub(crate) mod body;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod deliveries;

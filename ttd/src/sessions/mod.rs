@@ -259,6 +259,12 @@ impl Sessions {
         self.lock().of_agent(agent_id).map(|session| session.status(&alive, now.lease))
     }
 
+    /// What an agent's session does now. What was busy long ago may be anything by now.
+    pub fn doing(&self, agent_id: &AgentId) -> SessionStatus {
+        let status = self.status_of(agent_id).filter(|status| !status.doubted);
+        status.map_or(SessionStatus::Unknown, |status| status.status)
+    }
+
     /// Which evidence decides about the session of a caller, for `tt whoami --explain`.
     pub fn explain(&self, identity: &Identity) -> Vec<Step> {
         let step = |rule: &str, finding: String| Step { rule: rule.to_owned(), finding };
