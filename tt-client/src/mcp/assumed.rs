@@ -115,7 +115,8 @@ fn replace(value: &mut Value, here: &str) {
 }
 
 /// Commands that hints name, and the tools that do the same. Longer ones first.
-const TOOLS: [(&str, &str); 20] = [
+const TOOLS: [(&str, &str); 21] = [
+    ("the arguments against --help", "the arguments against the schema of the tool"),
     ("tt kick --force", "kick_member with force"),
     ("tt notes list --all", "list_notes with include_resolved"),
     ("tt notes list", "list_notes"),
