@@ -39,6 +39,9 @@ pub(crate) struct Delivery {
     pub event_seq: i64,
     pub recipient: String,
     pub state: String,
+    pub has_deadline: bool,
+    /// Of a question that its sender asked one member and that ended without an answer in time: how often it was told so.
+    pub told: Option<i64>,
 }
 
 /// What one process was told.
@@ -158,9 +161,22 @@ fn rows(database: &Connection) -> Fallible<Vec<Row>> {
 }
 
 fn deliveries(database: &Connection) -> Fallible<Vec<Delivery>> {
-    let mut statement = database.prepare("SELECT event_seq, recipient_agent_id, state FROM deliveries")?;
-    let delivery =
-        |row: &rusqlite::Row<'_>| Ok(Delivery { event_seq: row.get(0)?, recipient: row.get(1)?, state: row.get(2)? });
+    let sql = "SELECT d.event_seq, d.recipient_agent_id, d.state, d.expires_at IS NOT NULL,
+                 iif(d.is_over AND e.to_agent_id IS NOT NULL,
+                     (SELECT count(*) FROM deliveries n JOIN room_events m ON m.event_seq = n.event_seq
+                      WHERE n.reply_to = d.event_seq AND m.from_agent_id IS NULL
+                      AND json_extract(m.payload_json, '$.notice') IN ('expired', 'not_answered', 'recipient_gone')), NULL)
+               FROM deliveries d JOIN room_events e ON e.event_seq = d.event_seq";
+    let mut statement = database.prepare(sql)?;
+    let delivery = |row: &rusqlite::Row<'_>| {
+        Ok(Delivery {
+            event_seq: row.get(0)?,
+            recipient: row.get(1)?,
+            state: row.get(2)?,
+            has_deadline: row.get(3)?,
+            told: row.get(4)?,
+        })
+    };
     Ok(statement.query_map([], delivery)?.collect::<Result<_, _>>()?)
 }
 

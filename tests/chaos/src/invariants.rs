@@ -19,6 +19,7 @@ pub(crate) const ALL: &[Check] = &[
     ("a turn that is over is not renewed", no_turn_renewed_after_its_end),
     ("nothing acknowledged is lost", nothing_lost),
     ("every message is shown to each recipient", everything_shown),
+    ("the end of a question is told once", questions_end_once),
     ("nothing is shown again after its confirmation", nothing_shown_again),
     ("messages of one sender are sent once and keep their order", in_order),
     ("a stream of events has no gap", no_gap),
@@ -160,11 +161,23 @@ fn everything_shown(evidence: &Evidence) -> Vec<String> {
     let mut broken = Vec::new();
     for delivery in &evidence.deliveries {
         let was_shown = shown.get(delivery.recipient.as_str()).is_some_and(|seqs| seqs.contains(&delivery.event_seq));
-        if delivery.state != "delivered" || !was_shown {
+        let is_well = match delivery.state.as_str() {
+            "delivered" | "answered" => was_shown,
+            // Somebody may have been about to confirm it.
+            "expired" => delivery.has_deadline,
+            _ => false,
+        };
+        if !is_well {
             broken.push(format!("{delivery:?}, shown: {was_shown}"));
         }
     }
     broken
+}
+
+/// Who asked and is not there is told nothing.
+fn questions_end_once(evidence: &Evidence) -> Vec<String> {
+    let told_again = evidence.deliveries.iter().filter(|delivery| delivery.told.is_some_and(|count| count > 1));
+    told_again.map(|delivery| format!("{delivery:?}")).collect()
 }
 
 fn nothing_shown_again(evidence: &Evidence) -> Vec<String> {
@@ -324,7 +337,10 @@ mod tests {
 
     /// A small world in which everything is well: `a` sends and has a turn, `b` reads and has the next one.
     fn well() -> Evidence {
-        let delivered = |event_seq| Delivery { event_seq, recipient: "b".into(), state: "delivered".into() };
+        let delivered = |event_seq| {
+            let (recipient, state) = ("b".into(), "delivered".into());
+            Delivery { event_seq, recipient, state, has_deadline: false, told: Some(1) }
+        };
         let gave = Fact::Gave { turn_id: 1, event_seq: 4 };
         let a = vec![sent(1, "a.1 #1"), sent(2, "a.1 #2"), turn(1, "l1"), gave, Fact::Noted { note_id: "n".into() }];
         let b = vec![Fact::Shown { event_seq: 1 }, Fact::Confirmed { event_seqs: vec![1] }, turn(2, "l2")];
@@ -374,7 +390,9 @@ mod tests {
             ("nothing acknowledged is lost", |e| e.notes.clear()),
             ("nothing acknowledged is lost", |e| e.rows[3].from = "b".into()),
             ("every message is shown to each recipient", |e| e.deliveries[0].state = "pending".into()),
+            ("every message is shown to each recipient", |e| e.deliveries[0].state = "expired".into()),
             ("every message is shown to each recipient", |e| e.outputs[0].event_seqs.clear()),
+            ("the end of a question is told once", |e| e.deliveries[0].told = Some(2)),
             ("nothing is shown again after its confirmation", |e| e.outputs[0].event_seqs.push(1)),
             ("nothing is shown again after its confirmation", |e| e.outputs[0].event_seqs.push(2)),
             ("nothing is shown again after its confirmation", |e| {
