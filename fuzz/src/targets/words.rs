@@ -55,8 +55,11 @@ impl Target for Words {
         let duration = parse_duration(text);
         if let Some(duration) = duration {
             ensure!(duration.is_zero() || !text.contains('-'), "{text:?} is {duration:?}");
-            for key in PolicyOverrides::KEYS {
-                let _ = PolicyOverrides::default().set(key, duration);
+        }
+        for key in PolicyOverrides::KEYS {
+            let set = PolicyOverrides::default().set(key, text);
+            if !matches!(*key, "max_batch" | "max_wakes" | "ways") {
+                ensure!(set.is_ok() == duration.is_some(), "{key} = {text:?}");
             }
         }
         let agent = AgentId::parse(text);

@@ -209,6 +209,20 @@ pub enum Command {
     ReminderDue {
         reminder_id: ReminderId,
     },
+    /// Messages are about to be handed to a member by a way that cannot be recalled.
+    BeginAttempt {
+        recipient: AgentId,
+        event_seqs: Vec<i64>,
+        surface: Surface,
+        tag: String,
+    },
+    /// It is known whether they arrived.
+    EndAttempt {
+        recipient: AgentId,
+        event_seqs: Vec<i64>,
+        tag: String,
+        arrived: bool,
+    },
 }
 
 /// The rows a command needs besides the room and its members.
@@ -288,6 +302,9 @@ impl Command {
             }),
             Command::ConfirmMessages { event_seqs, .. } | Command::ReturnMessages { event_seqs } => {
                 of_caller(&|recipient| Needs::Deliveries { recipient, event_seqs: event_seqs.clone() })
+            }
+            Command::BeginAttempt { recipient, event_seqs, .. } | Command::EndAttempt { recipient, event_seqs, .. } => {
+                Needs::Deliveries { recipient: recipient.clone(), event_seqs: event_seqs.clone() }
             }
             Command::SendMessage { options: SendOptions { reply_to: Some(event_seq), .. }, .. } => {
                 of_caller(&|recipient| Needs::RepliedTo { event_seq: *event_seq, recipient })

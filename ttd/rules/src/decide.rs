@@ -19,7 +19,7 @@ use crate::room::{EventDraft, Grant, Member, Moment, Room, Waiting};
 use crate::sending::{self, Draft};
 use crate::time::{LeaseTime, Now};
 use crate::turn::{Turn, WaitEnd};
-use crate::{membership, names, notices, takeover, turn};
+use crate::{attempts, membership, names, notices, takeover, turn};
 
 /// What a command comes to. Nothing of it has happened yet.
 #[derive(Debug, Clone)]
@@ -74,6 +74,10 @@ pub enum Reply {
     },
     /// How many messages a confirmation or a return was about.
     Count(usize),
+    /// The messages whose hand-over has begun.
+    Begun {
+        event_seqs: Vec<i64>,
+    },
     Note(Note),
 }
 
@@ -307,7 +311,9 @@ fn apply(
         | Command::ProcessExited
         | Command::Purge
         | Command::DeliveryDue { .. }
-        | Command::ReminderDue { .. } => {
+        | Command::ReminderDue { .. }
+        | Command::BeginAttempt { .. }
+        | Command::EndAttempt { .. } => {
             return apply_by_itself(room, rows, command, now, moment);
         }
     })
@@ -346,6 +352,17 @@ fn apply_by_itself(
             let (change, opened) = reminders::due(room, reminder, now);
             let opened = opened.into_iter().collect();
             return Ok(Applied { reminder: Some(change), opened, ..Applied::default() });
+        }
+        Command::BeginAttempt { recipient, surface, tag, .. } => {
+            let (changed, event_seqs) = attempts::begin(room, &rows.deliveries, recipient, *surface, tag, now);
+            return Ok(Applied { changed, ..Applied::reply(Reply::Begun { event_seqs }) });
+        }
+        Command::EndAttempt { recipient, tag, arrived, .. } => {
+            let (changes, effects) = attempts::end(room, &rows.deliveries, recipient, tag, *arrived, now);
+            let reply = Reply::Count(changes.changed.len());
+            let mut applied = Applied { effects, ..Applied::reply(reply) };
+            applied.add(changes);
+            return Ok(applied);
         }
         _ => return Err(Error::new(ErrorCode::AgentIdRequired, "this command needs a caller")),
     }

@@ -7,6 +7,7 @@
 //! There is no SQL, clock, process, socket or runtime here. Everything the rules know about the world is in their
 //! arguments, so the same input always gives the same decision, and a decision can be made again.
 
+mod attempts;
 mod command;
 mod decide;
 mod delivery;
@@ -26,6 +27,7 @@ pub mod testing;
 mod time;
 mod turn;
 
+pub use attempts::Attempt;
 pub use command::{
     Caller, Command, ConnectionId, Needs, NewReminder, Overview, Recipients, Request, Rows, SendOptions, TakeAccess,
 };

@@ -67,16 +67,19 @@ async fn report_session(
         previous_session_id: name("previous_session_id", request.previous_session_id)?,
     };
     let server = find_server(&shared, &call, identity, &call.session()?.signals).await?;
+    let speaks = Boundary::of(&report).filter(|_| request.can_speak == Some(true));
+    let is_end = speaks == Some(Boundary::TurnEnd);
+    // Before it is known that the session is idle. Which member it is may be known only afterwards.
+    let _ending = is_end.then(|| shared.recipients.ending(&identity.agent_id));
     let (member, status) = shared.sessions.report(identity, &session_id, &report, server);
     let agent_id = member.agent_id.clone();
     if event == SessionEvent::SessionEnded {
-        shared.told.forget(&agent_id);
+        shared.recipients.told().forget(&agent_id);
     }
     shared.engine.seen(&agent_id);
     let mut reported = Reported { agent_id, status, say: None };
-    let Some(boundary) = Boundary::of(&report).filter(|_| request.can_speak == Some(true)) else {
-        return Ok(reported);
-    };
+    let Some(boundary) = speaks else { return Ok(reported) };
+    let _ending_as_member = is_end.then(|| shared.recipients.ending(&reported.agent_id));
     // What it takes from now on it takes as this member. A hook reports one session; another one's would get nothing.
     if session.member.get_or_init(|| member).agent_id == reported.agent_id {
         reported.say = say(&shared, &call, boundary, report.cwd.as_deref()).await?;

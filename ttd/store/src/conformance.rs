@@ -18,8 +18,8 @@ use tt_proto::message::{DeliveryHint, Unread};
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{
-    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, NewReminder, Now, Recipients, Reply,
-    Request, Room, SendOptions, TakeAccess, Waiting, decide,
+    Attempt, Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, NewReminder, Now, Recipients,
+    Reply, Request, Room, SendOptions, TakeAccess, Waiting, decide,
 };
 
 use crate::{
@@ -44,6 +44,7 @@ pub fn check_all(open: Open<'_>) {
         ("a repeated key gets the first answer and changes nothing", a_repeated_key_changes_nothing),
         ("units are committed in the order they were submitted", units_commit_in_order),
         ("a delivery is open until it is changed, once", deliveries_change_once),
+        ("a hand-over that began is kept until it has ended", attempts_are_kept),
         ("a question is kept until it is answered or over", questions_are_kept),
         ("a reminder is kept until it was sent for the last time", reminders_are_kept),
         ("what is urgent is known and counted", urgency_is_kept),
@@ -424,6 +425,42 @@ fn deliveries_change_once(bench: &Bench<'_>) {
     assert!(reader().inbox_rooms(&agent("b"), 10).unwrap().items.is_empty(), "b is no member any more");
 }
 
+fn attempts_are_kept(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    bench.join("b");
+    let seqs = [bench.send("a", "b", None), bench.send("a", "b", None)];
+    let (recipient, tag) = (agent("b"), "tag".to_owned());
+    let (surface, event_seqs) = (Surface::Terminal, vec![seqs[0], 99_999]);
+    let begin = Command::BeginAttempt { recipient: recipient.clone(), event_seqs, surface, tag: tag.clone() };
+    assert_eq!(bench.run("a", begin.clone()).reply, Reply::Begun { event_seqs: vec![seqs[0]] });
+    assert_eq!(bench.run("a", begin).reply, Reply::Begun { event_seqs: Vec::new() }, "once");
+    let reader = || bench.store.reader().unwrap();
+    let attempts = || reader().attempts().unwrap();
+    let (in_room, row) = attempts().remove(0);
+    let attempt = Attempt { surface, tag: tag.clone(), at: WallTime::from_millis(NOW) };
+    assert_eq!((in_room, row.event_seq, row.attempt), (room.clone(), seqs[0], Some(attempt.clone())));
+    assert_eq!(standing(bench, &room, seqs[0]).row.attempt, Some(attempt));
+    assert_eq!(bench.take("b", None), [seqs[1]], "it is taken by nobody else");
+    let open = |limit| reader().open_deliveries(&room, &recipient, limit).unwrap().len();
+    assert_eq!((open(10), reader().inbox(&room, &recipient, 10).unwrap()), (1, vec![seqs[1]]));
+    assert_eq!(reader().overview(&room).unwrap().unread, HashMap::from([(agent("b"), 2)]), "and still waits");
+    let end = |arrived| Command::EndAttempt {
+        recipient: recipient.clone(),
+        event_seqs: seqs.to_vec(),
+        tag: tag.clone(),
+        arrived,
+    };
+    assert_eq!(bench.run("a", end(false)).reply, Reply::Count(1));
+    assert_eq!((attempts().len(), open(10), bench.take("b", None)), (0, 2, seqs.to_vec()));
+    let event_seqs = vec![seqs[0]];
+    let begin = Command::BeginAttempt { recipient: recipient.clone(), event_seqs, surface, tag: tag.clone() };
+    bench.run("a", begin);
+    assert_eq!(bench.run("a", end(true)).reply, Reply::Count(1));
+    let stored = standing(bench, &room, seqs[0]);
+    assert_eq!((stored.row.state, stored.surface), (DeliveryState::Delivered, Some(surface)));
+    assert_eq!((stored.row.attempt, attempts().len()), (None, 0));
+}
+
 /// What becomes of a message with one recipient.
 fn standing(bench: &Bench<'_>, room: &RoomId, event_seq: i64) -> StoredDelivery {
     bench.store.reader().unwrap().recipients(room, event_seq, 10).unwrap().remove(0)
@@ -593,7 +630,7 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     assert_eq!(bench.refused("a", Command::ResolveNote { note_id: NoteId::fresh() }), ErrorCode::UnknownTarget);
     for (key, seconds) in [("claim_ttl", 1), ("wait_max", 2)] {
         let mut overrides = PolicyOverrides::default();
-        overrides.set(key, std::time::Duration::from_secs(seconds)).unwrap();
+        overrides.set(key, &format!("{seconds}s")).unwrap();
         bench.run("a", Command::SetPolicy { overrides });
     }
     let policy = bench.store.reader().unwrap().room(&room).unwrap().policy;

@@ -126,6 +126,16 @@ pub(crate) enum Op {
         surface: usize,
         which: Which,
     },
+    /// The newest messages to an agent, at most this many, are about to be handed to it in a way that cannot be recalled.
+    Begin {
+        to: usize,
+        count: usize,
+    },
+    /// It is known what became of the hand-over that began last but this many.
+    End {
+        back: usize,
+        arrived: bool,
+    },
     /// The connection of a surface ends.
     Close {
         who: usize,
@@ -219,33 +229,35 @@ fn message_op(random: &mut Random, agents: usize) -> Op {
         _ => Which::Held,
     };
     match random.below(100) {
-        0..22 => {
+        0..19 => {
             let ttl = random.one_in(4).then(|| random.below(60_000) as i64);
             Op::Send { by: who, to: (!random.one_in(3)).then_some(other), ttl, extras: extras(random) }
         }
-        22..34 => {
+        19..31 => {
             let named = random.one_in(20).then_some(other);
             let to = if random.one_in(8) { pick(random) } else { Pick::ToMe(random.below(4) as usize) };
             let extras = if random.one_in(4) { extras(random) } else { Extras { urgency: 1, ..Extras::default() } };
             Op::Reply { by: who, to, named, extras }
         }
-        34..39 => {
+        31..36 => {
             let which = if random.one_in(4) { pick(random) } else { Pick::FromMe(random.below(3) as usize) };
             Op::Withdraw { by: who, which }
         }
-        39..43 => {
+        36..40 => {
             let every = random.one_in(2).then(|| 9_000 + random.below(40_000) as i64);
             let times = if every.is_some() { random.below(5) as i64 } else { 1 + i64::from(random.one_in(10)) };
             Op::Remind { by: who, to: other, after: random.below(60_000) as i64, every, times }
         }
-        43..45 => Op::Cancel { by: who, back: random.below(4) as usize },
-        45..63 => {
+        40..42 => Op::Cancel { by: who, back: random.below(4) as usize },
+        42..46 => Op::Begin { to: who, count: 1 + random.below(4) as usize },
+        46..49 => Op::End { back: random.below(4) as usize, arrived: random.one_in(2) },
+        49..65 => {
             let max_replay = random.one_in(4).then(|| random.below(4) as usize);
             let limit = if random.one_in(3) { 1 + random.below(3) as usize } else { 200 };
             let about = random.one_in(5).then(|| pick(random));
             Op::Take { who, surface, max_replay, limit, mid_turn: random.one_in(4), about }
         }
-        63..79 => Op::Confirm { who, surface, which: which(random) },
+        65..79 => Op::Confirm { who, surface, which: which(random) },
         79..84 => Op::Return { who, surface, which: which(random) },
         84..88 => Op::Close { who, surface },
         88..96 => Op::Step(1 + random.below(20_000) as i64),

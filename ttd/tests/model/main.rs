@@ -14,6 +14,8 @@
 //! - no member that may have an idle room waits for it, and no member misses what it waits for;
 //! - every acknowledged message is, for each recipient, in exactly one of its states, is taken by one connection at a time and
 //!   in order, is confirmed at most once, and its sender is told what became of it, once;
+//! - what is being handed over in a way that cannot be recalled is held until it is known what became of it, whatever is
+//!   killed meanwhile;
 //! - every reminder is sent when it is due, and so often.
 //!
 //! `cargo test -p ttd --test model` runs 60,000 commands. A longer run, and one history again:
@@ -108,6 +110,8 @@ struct Tally {
     /// Answers that came after their question was over.
     late_answers: u64,
     reminders: u64,
+    /// How messages that were handed over in a way that cannot be recalled came out.
+    attempts: BTreeMap<&'static str, u64>,
     /// Notices and reminders that say that they are late.
     late: u64,
     crashes: u64,
@@ -157,6 +161,9 @@ impl Tally {
             assert!(self.notices.contains_key(notice.as_str()), "nobody was told: {}", notice.as_str());
         }
         assert!(self.late_answers > 0 && self.reminders > 0 && self.late > 0, "{self:?}");
+        for outcome in ["arrived", "failed"] {
+            assert!(self.attempts.get(outcome).is_some_and(|count| *count > 0), "{:?}", self.attempts);
+        }
         assert!(self.crashes > 0, "no daemon was killed right after a commit");
         assert!(self.purges > 0, "no empty room was deleted by time");
         for event in [
@@ -202,6 +209,8 @@ struct History<'a> {
     message_seqs: Vec<i64>,
     /// The ids of the room's reminders, in the order of the history.
     reminder_ids: Vec<ReminderId>,
+    /// The hand-overs that began, each with its recipient and its messages.
+    begun: Vec<(usize, Vec<usize>)>,
     said: u64,
 }
 
@@ -266,6 +275,7 @@ impl<'a> History<'a> {
             appended: Vec::new(),
             message_seqs: Vec::new(),
             reminder_ids: Vec::new(),
+            begun: Vec::new(),
             said: 0,
         }
     }
@@ -392,6 +402,8 @@ impl<'a> History<'a> {
                 self.take(who, surface, Ask { max_replay, limit, mid_turn, about: about.flatten() }, about.is_some())?;
             }
             Op::Confirm { who, surface, which } => self.confirm(who, surface, which)?,
+            Op::Begin { to, count } => self.begin(to, count)?,
+            Op::End { back, arrived } => self.end(back, arrived)?,
             Op::Return { who, surface, which } => self.give_back(who, surface, which)?,
             Op::Close { who, surface } => {
                 let connection = self.world.connection(who, surface).0;
@@ -482,6 +494,32 @@ impl<'a> History<'a> {
         }
     }
 
+    fn begin(&mut self, to: usize, count: usize) -> Result<(), String> {
+        let Some(room) = &self.reference.room else { return Ok(()) };
+        let to_it = room.messages.iter().enumerate().rev().filter(|(_, message)| message.to.contains_key(&to));
+        let which: Vec<usize> = to_it.map(|(index, _)| index).take(count).collect();
+        let seqs: Vec<i64> = which.iter().map(|index| self.message_seqs[*index]).collect();
+        let tag = self.begun.len() as u64;
+        self.begun.push((to, which.clone()));
+        let expected = self.reference.begin_attempt(to, &which, tag);
+        let came = self.world.begin_attempt(to, seqs, format!("t{tag}"));
+        self.agree(&expected, &came)
+    }
+
+    fn end(&mut self, back: usize, arrived: bool) -> Result<(), String> {
+        let Some(tag) = self.begun.len().checked_sub(back + 1) else { return Ok(()) };
+        let (to, which) = self.begun[tag].clone();
+        if self.reference.room.is_none() {
+            return Ok(());
+        }
+        let seqs: Vec<i64> = which.iter().filter_map(|index| self.message_seqs.get(*index).copied()).collect();
+        let open = self.world.deliveries().iter().filter(|d| d.attempt == Some(format!("t{tag}"))).count() as u64;
+        *self.tally.attempts.entry(if arrived { "arrived" } else { "failed" }).or_default() += open;
+        let expected = self.reference.end_attempt(to, tag as u64, arrived);
+        let came = self.world.end_attempt(to, seqs, format!("t{tag}"), arrived);
+        self.agree(&expected, &came)
+    }
+
     fn remind(&mut self, by: usize, new: &Reminder) -> Result<(), String> {
         let (process, reminder_id) = (self.acts(by), ReminderId::fresh());
         let expected = self.reference.remind(by, process, new);
@@ -569,6 +607,7 @@ impl<'a> History<'a> {
                     tell_at: delivery.tell_at,
                     reply_to: seq(message.reply_to),
                     was_shown: delivery.was_shown,
+                    attempt: delivery.attempt.map(|tag| format!("t{tag}")),
                 })
             })
             .collect();
@@ -764,6 +803,7 @@ impl<'a> History<'a> {
             self.appended.clear();
             self.message_seqs.clear();
             self.reminder_ids.clear();
+            self.begun.clear();
         }
         let expected_events = self.numbered(&expected.events);
         self.appended.extend(expected_events);
@@ -812,6 +852,7 @@ impl<'a> History<'a> {
             self.appended.clear();
             self.message_seqs.clear();
             self.reminder_ids.clear();
+            self.begun.clear();
         }
         if came.events.iter().any(|event| event.starts_with("message_sent")) {
             self.note_messages();

@@ -16,7 +16,7 @@ use tt_proto::note::Note;
 use tt_proto::policy::Policy;
 use tt_proto::room::{RoomSize, RoomSummary};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, ReminderId, RoomId, WallTime};
-use tt_rules::{DeadlineTime, Overview, ReminderRow, Room};
+use tt_rules::{DeadlineTime, DeliveryRow, Overview, ReminderRow, Room};
 
 use super::{contents, deliveries, events, migrations, notes, query_failed, reminders, rooms, search, sessions, space};
 use crate::{
@@ -166,6 +166,14 @@ impl Reader for SqliteReader {
 
     fn due_deliveries(&self) -> Result<Vec<(RoomId, i64, AgentId, DeadlineTime)>, Error> {
         deliveries::due(&self.connection)
+    }
+
+    fn attempts(&self) -> Result<Vec<(RoomId, DeliveryRow)>, Error> {
+        deliveries::attempts(&self.connection)
+    }
+
+    fn open_deliveries(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        deliveries::inbox(&self.connection, room_id, recipient, deliveries::Which::default(), limit)
     }
 
     fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error> {
