@@ -300,6 +300,8 @@ impl Engine {
     /// Brings a room up to date with what is not stored: who waits, who was seen when, whose process is alive.
     fn apply_runtime_state(&self, room: &mut Room, from_disk: bool) {
         let (inner, room_id) = (&self.0, room.room_id.clone());
+        room.edits.commit_ended =
+            room.edits.commit.as_ref().is_some_and(|git| inner.processes.liveness(git) == Liveness::Gone);
         // First, because it may have to look at a process, which no lock should wait for.
         let looked_at = looked_at(room);
         let look = |(member, matters): (&mut Arc<Member>, bool)| match matters {

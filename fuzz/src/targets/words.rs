@@ -55,9 +55,14 @@ impl Target for Words {
         let duration = parse_duration(text);
         if let Some(duration) = duration {
             ensure!(duration.is_zero() || !text.contains('-'), "{text:?} is {duration:?}");
-            for key in PolicyOverrides::KEYS {
-                let _ = PolicyOverrides::default().set(key, duration);
-            }
+        }
+        for key in PolicyOverrides::KEYS {
+            let set = PolicyOverrides::default().set(key, text);
+            let is_word = *key == "guard";
+            ensure!(
+                set.is_ok() == if is_word { matches!(text, "off" | "advise" | "enforce") } else { duration.is_some() },
+                "{key} = {text:?}"
+            );
         }
         let agent = AgentId::parse(text);
         if let Ok(agent) = &agent {

@@ -66,6 +66,8 @@ pub(crate) const MEMBER: &str = "member-";
 pub(crate) struct Evidence {
     pub rows: Vec<Row>,
     pub stick: Stick,
+    /// The holder was given the stick by the guard.
+    pub is_given: bool,
     pub deliveries: Vec<Delivery>,
     pub notes: BTreeSet<String>,
     pub told: Vec<Told>,
@@ -113,6 +115,11 @@ impl Evidence {
             stick: database.query_row("SELECT turn_id, owner, reserved_for FROM path_rooms", [], |row| {
                 Ok(Stick { turn_id: row.get(0)?, owner: row.get(1)?, reserved_for: row.get(2)? })
             })?,
+            is_given: database.query_row(
+                "SELECT coalesce(json_extract(edits_json, '$.by_guard'), 0) FROM path_rooms",
+                [],
+                |row| row.get(0),
+            )?,
             deliveries: deliveries(&database)?,
             notes: notes(&database)?,
             told,

@@ -16,6 +16,8 @@ pub(crate) const ALL: &[Check] = &[
     ("the daemon never panics", |evidence| evidence.panics.clone()),
     ("at most one member holds the stick", one_holder),
     ("a turn is what its holder was told", told_turns),
+    ("an edit is told of a turn that is in the log", told_edits),
+    ("what the guard gave is given back", given_back),
     ("a turn that is over is not renewed", no_turn_renewed_after_its_end),
     ("nothing acknowledged is lost", nothing_lost),
     ("every message is shown to each recipient", everything_shown),
@@ -90,6 +92,27 @@ fn told_turns(evidence: &Evidence) -> Vec<String> {
         }
     }
     broken
+}
+
+/// A session that was told that the guard gave it the stick has that turn in the log, and nobody else has.
+fn told_edits(evidence: &Evidence) -> Vec<String> {
+    let is_given = |row: &&Row| row.event_type == "claim" && row.reason.as_deref() == Some("guard");
+    let given: HashMap<i64, &Row> = evidence.rows.iter().filter(is_given).map(|row| (row.turn_id, row)).collect();
+    let mut broken = Vec::new();
+    for told in &evidence.told {
+        for entry in &told.entries {
+            let Fact::Given { turn_id } = &entry.fact else { continue };
+            if given.get(turn_id).is_none_or(|row| row.from != told.agent_id) {
+                broken.push(format!("{} edits in turn {turn_id}, and the log has {:?}", told.name, given.get(turn_id)));
+            }
+        }
+    }
+    broken
+}
+
+/// When everybody has left, nobody holds a stick that the guard gave.
+fn given_back(evidence: &Evidence) -> Vec<String> {
+    if evidence.is_given { vec![format!("{:?} is left over", evidence.stick)] } else { Vec::new() }
 }
 
 /// Once a member was told that it has a later turn, a heartbeat for an earlier one is refused.
@@ -337,6 +360,7 @@ mod tests {
                 row(5, "claim", "b", 2),
             ],
             stick: Stick { turn_id: 2, owner: Some("b".into()), reserved_for: None },
+            is_given: false,
             deliveries: vec![delivered(1), delivered(2)],
             notes: ["n".to_owned()].into(),
             told: vec![told("a-0.1", "a", a), told("b-0.1", "b", b)],
@@ -366,6 +390,10 @@ mod tests {
             ("at most one member holds the stick", |e| e.stick.owner = Some("a".into())),
             ("a turn is what its holder was told", |e| e.told[0].entries[2].fact = turn(2, "l1")),
             ("a turn is what its holder was told", |e| e.told[1].entries[2].fact = turn(2, "l1")),
+            ("an edit is told of a turn that is in the log", |e| {
+                e.told[0].entries.push(Entry { at: 10, fact: Fact::Given { turn_id: 1 } });
+            }),
+            ("what the guard gave is given back", |e| e.is_given = true),
             ("a turn that is over is not renewed", |e| {
                 let fact = Fact::Renewed { turn_id: 1, asked_at: 9 };
                 e.told[0].entries.push(Entry { at: 10, fact });

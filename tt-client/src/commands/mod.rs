@@ -7,6 +7,7 @@ pub(crate) mod deliveries;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod guard;
 pub(crate) mod heartbeat;
 pub(crate) mod help;
 pub(crate) mod hook;

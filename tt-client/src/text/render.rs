@@ -257,6 +257,10 @@ fn sentence(event: &Event, shown: Shown, names: &Names, style: &Style) -> String
         EventType::NoteAdded => format!("{from} added a note: tt notes list"),
         EventType::NoteResolved => format!("{from} resolved a note"),
         EventType::ReservationExpired => format!("{to} did not take the stick in time"),
+        EventType::GuardOverridden => {
+            let holder = if event.to_agent_id.is_some() { format!(", which was {to}'s turn") } else { String::new() };
+            format!("{from} went on with a {reason}{holder}")
+        }
         EventType::Unknown => format!("{from} did something that this version of tt does not know"),
     };
     let prefix = event_prefix(event);

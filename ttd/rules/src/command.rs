@@ -13,6 +13,7 @@ use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::{AgentId, LeaseId, NoteId, ReminderId, WallTime};
 
 use crate::delivery::{DeliveryRow, MAX_TAKE, MessageRow};
+use crate::guard::{GiveBackCause, GuardedAction};
 use crate::reminders::ReminderRow;
 use crate::room::Waiting;
 
@@ -191,11 +192,22 @@ pub enum Command {
     SetQuiet {
         lasts: Option<Duration>,
     },
+    /// The caller is about to change files, or to commit or push them. What the guard says to that is the reply.
+    CheckGuard {
+        action: GuardedAction,
+        /// The caller goes on in any case, and says so.
+        is_overridden: bool,
+    },
     AddReminder(NewReminder),
     CancelReminder {
         reminder_id: ReminderId,
     },
 
+    /// A holder is done with what it was given the stick for, or does not know of it any more.
+    GiveBack {
+        agent_id: AgentId,
+        cause: GiveBackCause,
+    },
     /// Time has passed.
     Tick,
     /// A process of a member may have ended.
@@ -314,6 +326,8 @@ impl Command {
             | Command::TakeOver { .. }
             | Command::SendMessage { .. }
             | Command::SetQuiet { .. }
+            | Command::CheckGuard { .. }
+            | Command::GiveBack { .. }
             | Command::AddNote { .. } => Needs::Nothing,
         }
     }

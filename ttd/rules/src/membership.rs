@@ -164,7 +164,7 @@ fn push_left(room: &mut Room, agent: &AgentId, reason: &str) {
 }
 
 /// Marks agents whose process has ended as gone, and people whose last terminal was closed as away. They are not removed,
-/// and keep the stick until another member takes it over.
+/// and keep the stick until another member takes it over, unless the guard gave it to them.
 pub(crate) fn processes_exited(room: &mut Room) {
     let gone: Vec<AgentId> = room
         .members

@@ -35,6 +35,12 @@ pub struct Told(Mutex<HashMap<AgentId, Session>>);
 #[derive(Debug, Default)]
 struct Session {
     sticks: HashMap<RoomId, Stick>,
+    /// A question to its user is open of which nobody knows that it is about something else than an edit.
+    may_ask_to_edit: bool,
+    /// What it is to be told at the next moment at which a hook can speak.
+    owed: Vec<String>,
+    /// It was told in this turn that somebody else has the stick.
+    is_advised: bool,
     /// The last end of its turn was held, and nothing else happened since.
     was_held: bool,
     causes: BTreeSet<Cause>,
@@ -49,7 +55,54 @@ impl Told {
 
     /// A prompt came: the next end of a turn is another one's.
     pub fn prompted(&self, agent: &AgentId) {
-        self.with(agent, |session| session.was_held = false);
+        self.with(agent, |session| (session.was_held, session.is_advised) = (false, false));
+    }
+
+    /// A question to its user is open, or none is any more. One about an edit would let that edit through later.
+    pub fn asks(&self, agent: &AgentId, may_ask_to_edit: bool) {
+        let mut sessions = self.lock();
+        match sessions.get_mut(agent) {
+            Some(session) => session.may_ask_to_edit = may_ask_to_edit,
+            None if may_ask_to_edit => {
+                drop(sessions);
+                self.with(agent, |session| session.may_ask_to_edit = true);
+            }
+            None => {}
+        }
+    }
+
+    pub fn may_ask_to_edit(&self, agent: &AgentId) -> bool {
+        self.lock().get(agent).is_some_and(|session| session.may_ask_to_edit)
+    }
+
+    /// Keeps what a session is to be told.
+    pub fn owe(&self, agent: &AgentId, lines: Vec<String>) {
+        if !lines.is_empty() {
+            self.with(agent, |session| session.owed = lines);
+        }
+    }
+
+    /// What a session is to be told, which is told now.
+    pub fn take_owed(&self, agent: &AgentId) -> Vec<String> {
+        let mut sessions = self.lock();
+        sessions.get_mut(agent).map(|session| std::mem::take(&mut session.owed)).unwrap_or_default()
+    }
+
+    /// Whether a session is to be advised now: once in a turn.
+    pub fn may_advise(&self, agent: &AgentId) -> bool {
+        self.with(agent, |session| !session.is_advised)
+    }
+
+    pub fn advised(&self, agent: &AgentId) {
+        self.with(agent, |session| session.is_advised = true);
+    }
+
+    /// Its turn ended.
+    pub fn turn_ended(&self, agent: &AgentId) {
+        let mut sessions = self.lock();
+        if let Some(session) = sessions.get_mut(agent) {
+            session.is_advised = false;
+        }
     }
 
     /// Whether the end of a turn may be held now: not if the last one was, and not too often. What is let through may be held the
@@ -119,6 +172,22 @@ mod tests {
         assert!(told.may_hold(&me, at(4)), "a prompt begins another turn");
         told.forget(&me);
         assert_eq!(told.new_causes(&me, question()), question());
+    }
+
+    #[test]
+    fn advice_comes_once_in_a_turn_and_what_is_owed_is_told_once() {
+        let (told, me) = (Told::default(), id("a"));
+        assert!(told.may_advise(&me));
+        told.advised(&me);
+        assert!(!told.may_advise(&me));
+        told.turn_ended(&me);
+        assert!(told.may_advise(&me), "another turn");
+        told.advised(&me);
+        told.prompted(&me);
+        assert!(told.may_advise(&me), "and after a prompt");
+        told.owe(&me, vec!["x".into()]);
+        told.owe(&me, Vec::new());
+        assert_eq!((told.take_owed(&me), told.take_owed(&me)), (vec!["x".to_owned()], Vec::new()));
     }
 
     #[test]

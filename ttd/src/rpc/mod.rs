@@ -6,6 +6,7 @@ mod daemon;
 mod debt;
 mod deliveries;
 mod events;
+pub(crate) mod guard;
 mod messages;
 mod notes;
 mod register;
@@ -227,6 +228,7 @@ impl Shared {
         reminders::register_all(&mut module)?;
         events::register_all(&mut module)?;
         sessions::register_all(&mut module)?;
+        guard::register_all(&mut module)?;
         Ok(module.into())
     }
 }

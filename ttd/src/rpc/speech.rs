@@ -123,7 +123,8 @@ pub(super) async fn say(
     }
     let here = if boundary == Boundary::Tool { None } else { Here::find(shared, me, cwd).await? };
     let mut causes = Vec::new();
-    let lines = match here {
+    let owed = if holds { Vec::new() } else { shared.told.take_owed(me) };
+    let lines: Vec<String> = match here {
         // It asked to be left alone, and gets what waits with the next thing it does.
         Some(here) if holds && here.is_quiet => return Ok(None),
         Some(here) if holds => {
@@ -131,9 +132,13 @@ pub(super) async fn say(
             causes = shared.told.new_causes(me, all);
             here.causes.into_iter().filter(|(cause, _)| causes.contains(cause)).map(|(_, text)| text).collect()
         }
-        Some(here) => here.facts(shared, me, matches!(boundary, Boundary::Started { .. })),
+        Some(here) => {
+            let is_new = matches!(boundary, Boundary::Started { .. });
+            here.facts(shared, me, is_new)
+        }
         None => Vec::new(),
     };
+    let lines: Vec<String> = owed.into_iter().chain(lines).collect();
     let facts = (!lines.is_empty()).then(|| block::frame_facts(&lines));
     let batch = Batch::take(shared, call, boundary, facts.as_ref().map_or(0, |facts| facts.chars().count())).await?;
     let batch = batch.filter(|batch| !holds || batch.wakes || !causes.is_empty());

@@ -127,6 +127,9 @@ pub fn room_state(
         pending_handoff: handoff(&current.pending_handoff),
         current_handoff: handoff(&current.current_handoff),
         takeover: Takeover { available: reason.is_some(), reason },
+        guard: current.policy.guard,
+        by_guard: current.edits.by_guard,
+        edited_files: current.edits.files.clone(),
         open_notes: reader.open_notes(&current.room_id)?,
         cursor_event_seq: overview.newest_event_seq,
     })

@@ -15,11 +15,11 @@ use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::message::{DeliveryHint, Unread};
-use tt_proto::policy::{Policy, PolicyOverrides};
+use tt_proto::policy::{Guard, Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{
-    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, NewReminder, Now, Recipients, Reply,
-    Request, Room, SendOptions, TakeAccess, Waiting, decide,
+    Caller, Command, ConnectionId, DeadlineTime, Decision, GiveBackCause, GuardedAction, LeaseTime, Needs, NewReminder,
+    Now, Recipients, Reply, Request, Room, SendOptions, TakeAccess, TurnEdits, Waiting, decide,
 };
 
 use crate::{
@@ -37,6 +37,7 @@ type Check = (&'static str, fn(&Bench<'_>));
 pub fn check_all(open: Open<'_>) {
     let checks: &[Check] = &[
         ("a room and its members are read back as they were saved", a_room_is_read_back),
+        ("what is known of a turn is kept while it lasts, and its commit leads to its room", edits_are_kept),
         ("the terminals of a person are read back, and lead to its room", terminals_are_read_back),
         ("what was committed is there after the store was opened again", committed_work_survives),
         ("a refused unit leaves nothing, and its neighbours stand", a_refusal_leaves_nothing),
@@ -307,6 +308,24 @@ fn a_room_is_read_back(bench: &Bench<'_>) {
     assert_eq!((removal.by, removal.reason.as_deref()), (agent("a"), Some("looped")));
     let types: Vec<EventType> = bench.log(&saved.room_id).iter().map(|event| event.event_type).collect();
     assert_eq!(types[..4], [EventType::MemberJoined, EventType::MemberJoined, EventType::Claim, EventType::Release]);
+}
+
+fn edits_are_kept(bench: &Bench<'_>) {
+    bench.join("a");
+    let room = bench.join("b");
+    let git = Anchor { host_id: "h".into(), pid: 9, process_started_at: "t".into() };
+    let check = |action: GuardedAction| Command::CheckGuard { action, is_overridden: false };
+    let read = || bench.store.reader().unwrap().room(&room).unwrap().edits;
+    let of_git = || bench.store.reader().unwrap().rooms_of_process(&git).unwrap();
+    let taken = bench.run("a", check(GuardedAction::Commit { process: Some(git.clone()) })).room.edits;
+    assert!(taken.by_guard && taken.commit.as_ref() == Some(&git));
+    assert_eq!((read(), of_git()), (taken, vec![room.clone()]));
+    let edited = bench.run("a", check(GuardedAction::Edit { files: vec!["src/ü \"x\".rs".into()] })).room.edits;
+    assert_eq!((read(), of_git()), (edited.clone(), Vec::new()), "it is for more than the commit now");
+    assert_eq!(edited.files, ["src/ü \"x\".rs"]);
+    let cause = GiveBackCause::TurnEnded;
+    bench.run("b", Command::GiveBack { agent_id: agent("a"), cause });
+    assert_eq!(read(), TurnEdits::default());
 }
 
 fn terminals_are_read_back(bench: &Bench<'_>) {
@@ -591,14 +610,14 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     assert_eq!((notes(false).len(), notes(true).len()), (0, 1));
     assert_eq!(bench.store.reader().unwrap().open_notes(&room).unwrap(), 0);
     assert_eq!(bench.refused("a", Command::ResolveNote { note_id: NoteId::fresh() }), ErrorCode::UnknownTarget);
-    for (key, seconds) in [("claim_ttl", 1), ("wait_max", 2)] {
+    for (key, value) in [("claim_ttl", "1s"), ("wait_max", "2s"), ("guard", "advise")] {
         let mut overrides = PolicyOverrides::default();
-        overrides.set(key, std::time::Duration::from_secs(seconds)).unwrap();
+        overrides.set(key, value).unwrap();
         bench.run("a", Command::SetPolicy { overrides });
     }
     let policy = bench.store.reader().unwrap().room(&room).unwrap().policy;
     assert_eq!((policy.claim_ttl.as_secs(), policy.wait_max.as_secs()), (1, 2), "one does not undo the other");
-    assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
+    assert_eq!((policy.guard, policy.presence_ttl), (Guard::Advise, Policy::default().presence_ttl));
 }
 
 fn all_rooms() -> RoomPage {

@@ -268,6 +268,9 @@ pub trait Reader {
     /// The rooms of which an agent is a member that has not left.
     fn rooms_of_agent(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
 
+    /// The rooms in which an agent holds the stick.
+    fn rooms_held_by(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
+
     /// The rooms in which nothing was ever written and nothing has happened for their `idle_room_ttl`.
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error>;
 

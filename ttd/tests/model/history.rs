@@ -131,6 +131,22 @@ pub(crate) enum Op {
         who: usize,
         surface: usize,
     },
+    /// Somebody edits a file.
+    Edit {
+        who: Who,
+        overridden: bool,
+    },
+    /// Somebody commits, by a process of git that can be seen or not.
+    Commit {
+        who: Who,
+        seen: bool,
+        overridden: bool,
+    },
+    Push(Who, bool),
+    /// The process of a commit ends.
+    EndCommit,
+    /// The holder's session is done with its turn, or does not know of it.
+    GiveBack(Who, Cause),
     /// The daemon is killed right after the next command is committed.
     Crash,
     /// The daemon ends, in order or not, and another starts, at once or so many milliseconds later.
@@ -138,6 +154,41 @@ pub(crate) enum Op {
         killed: bool,
         down: i64,
     },
+}
+
+/// Why a stick is given back by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    TurnEnded,
+    BrokenOff,
+    Asking,
+    Forgotten,
+    SessionEnded,
+    Committed,
+}
+
+impl Cause {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::TurnEnded => "turn_ended",
+            Self::BrokenOff => "broken_off",
+            Self::Asking => "asking",
+            Self::Forgotten => "forgotten",
+            Self::SessionEnded => "session_ended",
+            Self::Committed => "committed",
+        }
+    }
+
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Self::TurnEnded => "its turn ended",
+            Self::BrokenOff => "its turn was broken off",
+            Self::Asking => "it waits for an answer of its user",
+            Self::Forgotten => "its session went on to another conversation, which does not know of it",
+            Self::SessionEnded => "its session ended",
+            Self::Committed => "its commit is done",
+        }
+    }
 }
 
 /// What a sender wants beyond the words.
@@ -277,6 +328,9 @@ fn op(random: &mut Random, agents: usize) -> Op {
     let agent = random.below(agents as u64) as usize;
     let other = random.below(agents as u64) as usize;
     let holder = |random: &mut Random| if random.one_in(5) { Who::Agent(agent) } else { Who::Holder };
+    if random.one_in(6) {
+        return guarded_op(random, agent);
+    }
     match random.below(100) {
         0..9 => Op::Join(agent),
         9..32 => {
@@ -315,6 +369,23 @@ fn op(random: &mut Random, agents: usize) -> Op {
             _ => 1 + random.below(2_000_000) as i64,
         }),
         _ => Op::Restart { killed: !random.one_in(3), down: 0 },
+    }
+}
+
+fn guarded_op(random: &mut Random, agent: usize) -> Op {
+    let who = if random.one_in(5) { Who::Holder } else { Who::Agent(agent) };
+    let overridden = random.one_in(6);
+    match random.below(20) {
+        0..9 => Op::Edit { who, overridden },
+        9..12 => Op::Commit { who, seen: !random.one_in(6), overridden },
+        12 => Op::Push(who, overridden),
+        13 => Op::EndCommit,
+        _ => {
+            let cause =
+                [Cause::TurnEnded, Cause::TurnEnded, Cause::BrokenOff, Cause::Asking, Cause::Asking, Cause::Forgotten];
+            let who = if random.one_in(5) { Who::Agent(agent) } else { Who::Holder };
+            Op::GiveBack(who, cause[random.below(6) as usize])
+        }
     }
 }
 

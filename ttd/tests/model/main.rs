@@ -24,6 +24,7 @@
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+mod guard;
 mod history;
 mod messages;
 mod reference;
@@ -36,9 +37,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
 use tt_proto::{LeaseId, ReminderId};
-use tt_rules::{Command, Reply, TimerKey, Waiting};
+use tt_rules::{Blocker, Command, GiveBackCause, GuardedAction, Reply, TimerKey, Verdict, Waiting};
 
-use history::{Extras, Kind, Op, Pick, Random, Token, Which, Who, generate, generate_with_messages, shrink};
+use history::{Cause, Extras, Kind, Op, Pick, Random, Token, Which, Who, generate, generate_with_messages, shrink};
 use messages::{Ask, Reminder, Took, Wish};
 use reference::{NAMES, Outcome, Reference, Times, Told};
 use world::{Came, StoredDelivery, World, agent, shown, words};
@@ -111,6 +112,8 @@ struct Tally {
     /// Notices and reminders that say that they are late.
     late: u64,
     crashes: u64,
+    /// What the guard said.
+    guard: BTreeMap<String, u64>,
     /// How many rooms time deleted.
     purges: u64,
 }
@@ -146,6 +149,12 @@ impl Tally {
         for cause in causes {
             assert!(self.told.contains_key(cause), "nobody was told of a takeover for {cause}");
             assert!(self.events.contains_key(&format!("takeover {cause}")), "nobody took over for {cause}");
+        }
+        for said in ["taken", "passes", "blocked holder", "blocked reserved", "blocked waiter", "blocked removed"] {
+            assert!(self.guard.contains_key(said), "the guard never said: {said}");
+        }
+        for cause in ["turn_ended", "broken_off", "asking", "forgotten", "session_ended", "committed"] {
+            assert!(self.events.contains_key(&format!("release {cause}")), "nothing was given back because {cause}");
         }
         for reason in ["direct_pass", "sequence", "open_claim"] {
             assert!(self.told.contains_key(reason) && self.events.contains_key(&format!("claim {reason}")), "{reason}");
@@ -398,6 +407,42 @@ impl<'a> History<'a> {
                 self.world.end_connection(who, surface);
                 self.reference.end_connections(|ended| ended == connection);
             }
+            Op::Edit { who, overridden } => {
+                let file = self.words().replace(' ', "-");
+                let command = GuardedAction::Edit { files: vec![file.clone()] };
+                self.check_guard(who, &guard::Action::Edit(file), command, overridden)?;
+            }
+            Op::Commit { who, seen, overridden } => {
+                let git = seen.then(|| self.world.start_commit());
+                let process = git.map(world::anchor);
+                self.check_guard(who, &guard::Action::Commit(git), GuardedAction::Commit { process }, overridden)?;
+            }
+            Op::Push(who, overridden) => {
+                self.check_guard(who, &guard::Action::Push, GuardedAction::Push, overridden)?;
+            }
+            Op::EndCommit => {
+                let Some(git) = self.reference.room.as_ref().and_then(|room| room.given.commit) else { return Ok(()) };
+                self.world.end_commit(git);
+                self.reference.dead.insert(git);
+                let expected = self.reference.happen(false);
+                let came = self.world.run_by_itself(Command::ProcessExited);
+                self.agree(&expected, &came)?;
+            }
+            Op::GiveBack(who, cause) => {
+                let number = self.who(who);
+                let expected = self.reference.end_turn(number, cause);
+                let cause = match cause {
+                    Cause::TurnEnded => GiveBackCause::TurnEnded,
+                    Cause::BrokenOff => GiveBackCause::BrokenOff,
+                    Cause::Asking => GiveBackCause::Asking,
+                    Cause::Forgotten => GiveBackCause::Forgotten,
+                    Cause::SessionEnded => GiveBackCause::SessionEnded,
+                    Cause::Committed => GiveBackCause::Committed,
+                };
+                self.compare(&expected, |world| {
+                    world.run_by_itself(Command::GiveBack { agent_id: agent(number), cause })
+                })?;
+            }
             Op::Crash => self.world.crash_next(),
             Op::Restart { killed, down } => self.restart(killed, down)?,
         }
@@ -418,6 +463,37 @@ impl<'a> History<'a> {
             Some(to) => Command::Pass { lease_id, expected_turn_id, to: agent(to), handoff },
         };
         self.compare(&expected, |world| world.run(number, command)).map(|_| ())
+    }
+
+    fn check_guard(
+        &mut self,
+        who: Who,
+        action: &guard::Action,
+        command: GuardedAction,
+        is_overridden: bool,
+    ) -> Result<(), String> {
+        let number = self.who(who);
+        let process = self.acts(number);
+        let (expected, says) = self.reference.check_guard(number, process, action, is_overridden);
+        let command = Command::CheckGuard { action: command, is_overridden };
+        let Some(Reply::Guard(verdict)) = self.compare(&expected, |world| world.run(number, command))? else {
+            return Ok(());
+        };
+        let by = |by: &Blocker| match by {
+            Blocker::Holder(agent) => format!("holder {agent}"),
+            Blocker::Reserved(agent) => format!("reserved {agent}"),
+            Blocker::Waiter(agent) => format!("waiter {agent}"),
+            Blocker::Removal(_) => "removed -".to_owned(),
+        };
+        let said = match &verdict {
+            Verdict::Passes => "passes".to_owned(),
+            Verdict::Taken => "taken".to_owned(),
+            Verdict::Blocked { by: blocker, is_enforced: true } => format!("blocked {}", by(blocker)),
+            Verdict::Blocked { .. } => "advised".to_owned(),
+            Verdict::Overridden { by: blocker } => format!("overridden {}", by(blocker)),
+        };
+        *self.tally.guard.entry(said.split(' ').take(2).collect::<Vec<_>>().join(" ")).or_default() += 1;
+        if said == says { Ok(()) } else { Err(format!("the guard says {said}, not {says}")) }
     }
 
     /// Words that nobody said before.
@@ -760,6 +836,7 @@ impl<'a> History<'a> {
         self.world.forget_deleted_room();
         if expected.deleted {
             self.log = Replay::default();
+            self.received.clear();
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
@@ -808,6 +885,7 @@ impl<'a> History<'a> {
         self.appended.extend_from_slice(&came.events);
         if came.deleted {
             self.log = Replay::default();
+            self.received.clear();
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();

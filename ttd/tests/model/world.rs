@@ -185,6 +185,10 @@ fn millis(at: LeaseTime) -> i64 {
     at.as_millis() - EPOCH
 }
 
+pub(crate) fn anchor(pid: u32) -> Anchor {
+    Anchor { host_id: "host".into(), pid, process_started_at: "then".into() }
+}
+
 /// The number of an agent.
 fn number(agent: &AgentId) -> usize {
     NAMES.iter().position(|name| *name == agent.as_str()).unwrap_or(usize::MAX)
@@ -333,6 +337,16 @@ impl World {
         }
     }
 
+    /// A process of git.
+    pub(crate) fn start_commit(&mut self) -> u32 {
+        self.next_process += 1;
+        self.next_process - 1
+    }
+
+    pub(crate) fn end_commit(&mut self, git: u32) {
+        self.dead.lock().unwrap().insert(git);
+    }
+
     pub(crate) fn open_terminal(&mut self) {
         let is_open = |process: &u32| !self.dead.lock().unwrap().contains(process);
         let open = self.processes[PERSON].filter(is_open);
@@ -347,8 +361,7 @@ impl World {
     }
 
     fn context(&self, number: usize, surface: usize) -> CommandContext {
-        let anchor =
-            self.processes[number].map(|pid| Anchor { host_id: "host".into(), pid, process_started_at: "then".into() });
+        let anchor = self.processes[number].map(anchor);
         let identity = Identity {
             agent_id: agent(number),
             display_name: NAMES[number].into(),

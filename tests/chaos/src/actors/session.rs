@@ -53,7 +53,8 @@ impl Actor for Session {
         process.open("startup", None)?;
         while !process.stage.is_over() {
             match process.stage.dice.between(0, 20) {
-                0..=4 => process.work()?,
+                0..=2 => process.work()?,
+                3..=4 => process.edit()?,
                 5..=9 => person::send(process.stage)?,
                 10..=12 => take_turn(process.stage)?,
                 13..=14 => process.write_file("idle")?,
@@ -154,6 +155,29 @@ impl<'a> Process<'a> {
         if self.stage.dice.one_in(3) { self.write_file("busy") } else { self.hook("turn_ended", json!({})) }
     }
 
+    /// Edits a few files, as far as the guard lets it. Nobody may edit in the turn of another; the turn that an edit was given ends
+    /// with the turn of the session.
+    fn edit(&mut self) -> Fallible<()> {
+        self.hook("prompt", json!({}))?;
+        for _ in 0..self.stage.dice.between(1, 4) {
+            let file = format!("f{}", self.stage.dice.between(0, 5));
+            let tool =
+                json!({"hook_event_name": "PreToolUse", "tool_name": "Write", "tool_input": {"file_path": file}});
+            let said = self.tell("tool_started", tool)?;
+            let said = &said["hookSpecificOutput"];
+            if said["permissionDecision"] == "deny" {
+                break;
+            }
+            let told = said["additionalContext"].as_str().unwrap_or_default();
+            let turn = told.split_once("it is yours now (turn ").and_then(|(_, rest)| rest.split_once(')'));
+            if let Some(turn_id) = turn.and_then(|(turn, _)| turn.parse().ok()) {
+                self.stage.write(Fact::Given { turn_id })?;
+            }
+            self.hook("tool_ended", json!({"tool_name": "Write"}))?;
+        }
+        self.hook("turn_ended", json!({}))
+    }
+
     fn clear(&mut self) -> Fallible<()> {
         self.hook("session_ended", json!({"reason": "clear"}))?;
         self.open("clear", None)
@@ -188,8 +212,17 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// Runs a hook: it is silent and succeeds, whatever happens.
+    /// Runs a hook that has nothing to say: it is silent.
     fn hook(&mut self, event: &str, more: Value) -> Fallible<()> {
+        let said = self.tell(event, more)?;
+        if !said.is_null() {
+            self.stage.write(Fact::Broken { what: format!("tt hook {event} said {said}") })?;
+        }
+        Ok(())
+    }
+
+    /// Runs a hook: it succeeds, whatever happens. Returns what it said, if it said anything.
+    fn tell(&mut self, event: &str, more: Value) -> Fallible<Value> {
         let mut input = json!({"session_id": self.conversation, "cwd": self.stage.places.workspace()});
         input.as_object_mut().into_iter().for_each(|input| input.extend(more.as_object().cloned().unwrap_or_default()));
         let input = match self.stage.dice.between(0, 12) {
@@ -225,11 +258,17 @@ impl<'a> Process<'a> {
         use std::os::unix::process::ExitStatusExt;
         let said = std::fs::read_to_string(&path).unwrap_or_default();
         let _ = std::fs::remove_file(path);
-        if status.signal() != Some(9) && (!status.success() || !said.is_empty()) {
-            self.stage
-                .write(Fact::Broken { what: format!("tt hook {event} ended with {status} and said {said:?}") })?;
+        let read = serde_json::from_str(if said.is_empty() { "null" } else { &said });
+        // One that was killed may have said half of it.
+        match read {
+            _ if status.signal() == Some(9) => Ok(Value::Null),
+            Ok(said) if status.success() => Ok(said),
+            _ => {
+                self.stage
+                    .write(Fact::Broken { what: format!("tt hook {event} ended with {status} and said {said:?}") })?;
+                Ok(Value::Null)
+            }
         }
-        Ok(())
     }
 
     /// Writes the session file. Now and then it names an earlier process with this pid first, or is half written for a while.

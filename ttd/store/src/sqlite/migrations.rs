@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(109, "109_search_and_hints"),
     migration!(110, "110_sessions"),
     migration!(120, "120_questions_and_reminders"),
+    migration!(121, "121_guard"),
 ];
 
 /// Why a database cannot be brought to our schema.

@@ -204,6 +204,10 @@ impl Reader for SqliteReader {
         rooms::of_agent(&self.connection, agent_id)
     }
 
+    fn rooms_held_by(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
+        rooms::held_by(&self.connection, agent_id)
+    }
+
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error> {
         rooms::untouched(&self.connection, policy, now)
     }
