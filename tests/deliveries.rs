@@ -5,17 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use tt_proto::delivery::DeliveryState;
 use tt_proto::event::Event;
 use tt_proto::message::{MessageSent, Notice};
 use tt_proto::requests::{
-    AddReminder, ConfirmMessages, GetMessageStatus, Reply, ReturnMessages, SendMessage, Sent, SubscribeDeliveries,
-    TakeMessages, Taken, WithdrawMessage,
+    AddReminder, ConfirmMessages, GetMessageStatus, LeaveRoom, Reply, ReturnMessages, SendMessage, Sent,
+    SubscribeDeliveries, TakeMessages, Taken, WithdrawMessage,
 };
 use tt_proto::{ErrorCode, RoomId};
+use tt_tests::home::send;
 use tt_tests::member::fresh_key;
-use tt_tests::{Home, Member, block_on, home};
+use tt_tests::{Home, Member, block_on, home, process};
 
 fn payload(event: &Event) -> MessageSent {
     serde_json::from_str(event.payload.as_ref().unwrap().as_str()).unwrap()
@@ -175,6 +177,42 @@ fn what_was_due_while_no_daemon_ran_happens_once_and_says_so() {
 }
 
 #[test]
+fn deadlines_pass_in_a_room_that_everybody_has_left() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        let question = ask(&mut a, "b", Duration::from_millis(1500)).await.event_seq;
+        let key = fresh_key();
+        let remind = |room_id| AddReminder {
+            room_id,
+            body: "look at CI".into(),
+            in_ms: 1500,
+            idempotency_key: key.clone(),
+            ..Default::default()
+        };
+        a.call(remind).await;
+        // The asker first, so that it is told nothing when the other one leaves.
+        for member in [&mut a, &mut b] {
+            member.call(|room_id| LeaveRoom { room_id, ..Default::default() }).await;
+        }
+        let database = Connection::open(home.paths().database()).unwrap();
+        let count = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        let started = std::time::Instant::now();
+        while count("SELECT count(*) FROM deliveries WHERE state = 'expired'") == 0
+            || count("SELECT count(*) FROM reminders") == 1
+        {
+            assert!(started.elapsed() < tt_tests::LIMIT, "nobody is there, and nothing happens");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(count("SELECT count(*) FROM room_events WHERE event_type = 'message_sent'"), 1, "nobody was told");
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        assert_eq!(state(&mut a, question).await, (DeliveryState::Expired, true, false));
+        assert!(a.take(0).await.events.is_empty() && b.take(0).await.events.is_empty());
+    });
+}
+
+#[test]
 fn a_message_is_taken_back_only_before_a_surface_has_it() {
     let home = home!();
     home.start();
@@ -205,7 +243,8 @@ fn a_message_is_taken_back_only_before_a_surface_has_it() {
     });
 }
 
-/// Many messages with whatever a sender may want, while members take, confirm, answer and are cut off, and the daemon is killed.
+/// Many messages with whatever a sender may want, while members take, confirm, answer, are cut off, come and go, and the daemon is
+/// killed in the middle of their calls.
 /// The long run: `TT_DELIVERY_MESSAGES=100000 TT_DELIVERY_KILLS=200 cargo test --release --test suite_rooms every_message_ends`.
 #[test]
 fn every_message_ends_in_exactly_one_state_and_none_is_shown_again_after_it_was_confirmed() {
@@ -216,21 +255,30 @@ fn every_message_ends_in_exactly_one_state_and_none_is_shown_again_after_it_was_
     home.start();
     // A long run takes longer than a test may that waits for something.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let run = runtime.block_on(async {
-        let mut run = Run::new(&home).await;
-        for n in 0..messages {
-            run.step(n).await;
-            if (n + 1) % (messages / (kills + 1)).max(1) == 0 && run.kills < kills {
-                home.kill_daemon();
-                run.kills += 1;
+    let mut run = runtime.block_on(Run::new(&home));
+    for n in 0..messages {
+        let is_killed = (n + 1) % (messages / (kills + 1)).max(1) == 0 && run.kills < kills;
+        run.kills += u64::from(is_killed);
+        std::thread::scope(|scope| {
+            if is_killed {
+                scope.spawn(|| kill_if_it_serves(&home));
             }
-        }
-        run
-    });
+            runtime.block_on(run.step(n));
+        });
+    }
     run.check(&home, messages);
 }
 
-const NAMES: [&str; 4] = ["m0", "m1", "m2", "m3"];
+/// Kills the daemon wherever it is, and waits for nothing.
+fn kill_if_it_serves(home: &Home) {
+    if let Some(pid) = home.daemon().filter(|pid| process::serves(*pid, &home.paths())) {
+        send(pid, Signal::SIGKILL);
+    }
+}
+
+/// The last two come and go, and send nothing.
+const NAMES: [&str; 6] = ["m0", "m1", "m2", "m3", "m4", "m5"];
+const SENDERS: u64 = 4;
 
 /// A run under way, and what its members were told.
 struct Run<'a> {
@@ -241,6 +289,11 @@ struct Run<'a> {
     /// What each member confirmed, as the daemon acknowledged it.
     confirmed: Vec<BTreeSet<i64>>,
     sent: BTreeSet<i64>,
+    /// Those that have left.
+    out: [bool; NAMES.len()],
+    left: u64,
+    refused: u64,
+    cut_off: u64,
     shown: u64,
     answers: u64,
     withdrawn: u64,
@@ -260,6 +313,10 @@ impl<'a> Run<'a> {
             kills: 0,
             confirmed,
             sent: BTreeSet::new(),
+            out: [false; NAMES.len()],
+            left: 0,
+            refused: 0,
+            cut_off: 0,
             shown: 0,
             answers: 0,
             withdrawn: 0,
@@ -272,7 +329,7 @@ impl<'a> Run<'a> {
     }
 
     async fn step(&mut self, n: u64) {
-        let (by, to) = (self.below(4) as usize, self.below(4) as usize);
+        let (by, to) = (self.below(SENDERS) as usize, self.below(NAMES.len() as u64) as usize);
         let hint = ["idle", "normal", "normal", "important", "interrupt"][self.below(5) as usize];
         let wishes = self.below(64);
         let (timeout_ms, after) = (1 + self.below(2000), 1 + self.below(2000));
@@ -289,19 +346,45 @@ impl<'a> Run<'a> {
             idempotency_key: key.clone(),
             ..Default::default()
         };
-        let sent = self.members[by].call(call).await;
-        assert!(self.sent.insert(sent.event_seq), "two messages have the number {}", sent.event_seq);
-        match self.below(4) {
-            0 => self.read(to).await,
-            1 if wishes & 4 != 0 => {
-                let (key, event_seq) = (fresh_key(), sent.event_seq);
-                let back = |room_id| WithdrawMessage { room_id, event_seq, idempotency_key: key.clone() };
+        match self.members[by].try_call(call).await {
+            Ok(sent) => {
+                assert!(self.sent.insert(sent.event_seq), "two messages have the number {}", sent.event_seq);
+                self.act(by, to, wishes, sent.event_seq).await;
+            }
+            // Nobody asks somebody who has left.
+            Err(e) => {
+                assert!(self.out[to] && e.code == ErrorCode::UnknownRecipient, "{e}");
+                self.refused += 1;
+            }
+        }
+    }
+
+    /// What happens after a message was sent.
+    async fn act(&mut self, by: usize, to: usize, wishes: u64, sent: i64) {
+        match self.below(8) {
+            0 | 1 => self.read(to).await,
+            2 | 3 if wishes & 4 != 0 => {
+                let key = fresh_key();
+                let back = |room_id| WithdrawMessage { room_id, event_seq: sent, idempotency_key: key.clone() };
                 self.withdrawn += u64::from(self.members[by].try_call(back).await.is_ok());
             }
             // A surface that dies in the middle.
-            2 if wishes & 7 == 1 => {
+            4 if !self.out[to] => {
                 self.members[to].take(0).await;
                 self.members[to] = Member::join(self.home, NAMES[to]).await;
+                self.cut_off += 1;
+            }
+            5 => {
+                let who = SENDERS as usize + self.below(2) as usize;
+                self.out[who] = !self.out[who];
+                if self.out[who] {
+                    let key = fresh_key();
+                    let leave = |room_id| LeaveRoom { room_id, idempotency_key: key.clone() };
+                    self.members[who].call(leave).await;
+                    self.left += 1;
+                } else {
+                    self.members[who] = Member::join(self.home, NAMES[who]).await;
+                }
             }
             _ => {}
         }
@@ -309,6 +392,9 @@ impl<'a> Run<'a> {
 
     /// Takes what there is, confirms it, and answers some of it.
     async fn read(&mut self, who: usize) {
+        if self.out[who] {
+            return;
+        }
         let taken = self.members[who].take(0).await;
         let seqs: Vec<i64> = taken.events.iter().map(|event| event.event_seq).collect();
         for seq in &seqs {
@@ -334,8 +420,9 @@ impl<'a> Run<'a> {
         let states: BTreeMap<String, i64> = statement.query_map([], row).unwrap().map(Result::unwrap).collect();
         let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
         println!(
-            "{messages} messages, {} answers, {} shown, {} withdrawn, {} kills: {states:?}",
-            self.answers, self.shown, self.withdrawn, self.kills
+            "{messages} messages ({} refused), {} answers, {} shown, {} withdrawn, {} surfaces cut off, {} times a member left, \
+             {} kills: {states:?}",
+            self.refused, self.answers, self.shown, self.withdrawn, self.cut_off, self.left, self.kills
         );
         let known: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
         assert!(states.keys().all(|state| known.contains(&state.as_str())), "{states:?}");
@@ -376,6 +463,26 @@ impl<'a> Run<'a> {
             let count = notices.get(&("delivered".to_owned(), seq)).copied().unwrap_or(0);
             assert_eq!(count, handed_over, "message {seq} was handed over, and its sender was told");
         }
-        println!("{} kinds of notices about messages, each as often as it should", notices.len());
+        // A question to one member that ends without an answer in time ends with one notice. Another one comes only where its sender
+        // wanted to know more.
+        let questions = "SELECT d.event_seq, d.is_over, d.notify_after_ms IS NOT NULL OR d.notify_on_delivery FROM deliveries d
+                         JOIN room_events e ON e.event_seq = d.event_seq WHERE d.expects_reply AND e.to_agent_id IS NOT NULL";
+        let mut questions = database.prepare(questions).unwrap();
+        let mut ended: BTreeMap<&str, i64> = BTreeMap::new();
+        for row in questions.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?))).unwrap() {
+            let (seq, is_over, wants_to_know): (i64, bool, bool) = row.unwrap();
+            let mut told = 0;
+            for notice in ["expired", "not_answered", "recipient_gone"] {
+                let count = notices.get(&(notice.to_owned(), seq)).copied().unwrap_or(0);
+                *ended.entry(notice).or_default() += count;
+                told += count;
+            }
+            let (least, most) = (i64::from(is_over), i64::from(is_over) + i64::from(wants_to_know));
+            assert!((least..=most).contains(&told), "question {seq}: over {is_over}, its sender was told {told} times");
+        }
+        println!(
+            "{} kinds of notices about messages, each as often as it should; questions ended: {ended:?}",
+            notices.len()
+        );
     }
 }

@@ -48,6 +48,16 @@ fn the_log_shows_the_newest_and_finds_the_rest_by_page_time_and_words() {
     assert_eq!(too_short["error"], "unknown_target", "{too_short}");
     assert_eq!(bodies(&tt(&home, "a", &["events", "--grep", "CART7"])), ["message 7 about the cart7"]);
     assert_eq!(bodies(&tt(&home, "a", &["events", "--grep", "normal"])).len(), 0, "nobody wrote that");
+    // What is shown beside a page is asked for with the same words, and the pages of both directions have an end.
+    let found = tt(&home, "a", &["log", "--grep", "cart1", "--limit", "2"])["events"][0]["event_seq"].to_string();
+    let shown = text(&home, "a", &["log", "--grep", "cart1", "--from", "a", "--limit", "2"]);
+    assert!(shown.starts_with(&format!("9 earlier: tt events --from a --grep cart1 --before {found}\n")), "{shown}");
+    let last = whole["events"].as_array().unwrap().last().unwrap()["event_seq"].as_i64().unwrap();
+    let page = |after: i64| tt(&home, "a", &["events", "--after", &after.to_string(), "--limit", "2"]);
+    assert_eq!((bodies(&page(last - 3)).len(), &page(last - 3)["more"]), (2, &true.into()));
+    assert_eq!((bodies(&page(last - 2)).len(), page(last - 2).get("more")), (2, None));
+    let shown = text(&home, "a", &["events", "--after", &(last - 3).to_string(), "--limit", "2"]);
+    assert!(shown.ends_with(&format!("there are later ones: tt events --after {}\n", last - 1)), "{shown}");
     assert_eq!(bodies(&tt(&home, "a", &["events", "--since", "1h", "--limit", "2"])).len(), 2);
     assert_eq!(bodies(&tt(&home, "a", &["events", "--since", "2999-01-01T00:00:00Z"])).len(), 0);
     assert_eq!(any(&home, "a", &["events", "--after", "99999"]).refused(3)["error"], "invalid_cursor");
@@ -134,6 +144,12 @@ fn completions_know_members_rooms_notes_and_event_types() {
     assert_eq!(complete(&["kick", "co"]), "codex\tidle\n");
     assert_eq!(complete(&["msg", "send", "r"]), "room\n");
     assert!(complete(&["notes", "resolve", ""]).starts_with(&note[..8]));
+    let reminder = tt(&home, "claude:1", &["remind", "1h", "look at CI"])["reminder_id"].as_str().unwrap().to_owned();
+    assert_eq!(complete(&["remind", "cancel", ""]), format!("{}\tlook at CI\n", &reminder[..8]));
+    assert_eq!(complete(&["remind", "1h", "look", "--to", "co"]), "codex\tidle\n");
+    for command in ["ask", "inbox", "peek"] {
+        assert_eq!(complete(&[command, "co"]), "codex\tidle\n", "{command}");
+    }
     assert_eq!(complete(&["events", "--event", "claim,rel"]), "claim,release\n");
     assert!(complete(&["state", ""]).contains(home.workspace().canonicalize().unwrap().to_str().unwrap()));
     assert_eq!(complete(&["ki"]), "", "the script knows the commands");

@@ -151,3 +151,24 @@ fn a_member_is_shown_by_its_name_however_many_came_and_went_before() {
     let shown = run::finish(home.tt(&["events", "--limit", "1"]).current_dir(home.workspace())).ok();
     assert!(shown.stdout.contains("reviewer"), "{}", shown.stdout);
 }
+
+#[test]
+fn a_text_may_be_a_flag_wherever_one_is_sent() {
+    let home = room();
+    let tt = |agent: &str, args: &[&str]| run::finish(&mut home.tt_as(agent, args)).ok().json();
+    let seq = tt(ME, &["ask", "alice", "-m", "keep the old column?", "--no-wait"])["event_seq"].to_string();
+    tt(ALICE, &["reply", &seq, "-m", "yes"]);
+    tt(ME, &["send", "alice", "-m", "good"]);
+    tt(ME, &["notes", "add", "-m", "the cart rounds twice"]);
+    let reminder = tt(ME, &["remind", "1h", "-m", "look at CI"]);
+    assert_eq!(reminder["body"], "look at CI");
+    let page = tt(ME, &["events", "--event", "message_sent"]);
+    let bodies: Vec<&str> =
+        page["events"].as_array().unwrap().iter().map(|event| event["payload"]["body"].as_str().unwrap()).collect();
+    assert_eq!(bodies, ["keep the old column?", "yes", "good"]);
+    for twice in
+        [&["ask", "alice", "x", "-m", "y"][..], &["reply", "1", "x", "-m", "y"], &["remind", "1h", "x", "-m", "y"]]
+    {
+        assert_eq!(run::finish(&mut home.tt_as(ME, twice)).code, Some(2), "{twice:?}");
+    }
+}

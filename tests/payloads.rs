@@ -12,7 +12,8 @@ use tt_proto::filter::OneOrMany;
 use tt_proto::handoff::{Handoff, RawJson};
 use tt_proto::message::MessageSent;
 use tt_proto::requests::{
-    AddNote, JoinPath, KickMember, PassStick, ReleaseStick, ResolveNote, TakeoverStick, WaitForEvents, WaitForTurn,
+    AddNote, CheckGuard, JoinPath, KickMember, PassStick, ReleaseStick, ResolveNote, TakeoverStick, WaitForEvents,
+    WaitForTurn,
 };
 use tt_tests::{InProcess, Member, block_on, home};
 
@@ -139,6 +140,13 @@ fn what_a_daemon_writes_is_what_the_page_says() {
             }
         };
         let turn_id = turn.turn_id;
+        b.call(|_| CheckGuard {
+            context_path: home.workspace().to_str().unwrap().to_owned(),
+            action: "push".into(),
+            is_overridden: Some(true),
+            ..Default::default()
+        })
+        .await;
         assert_eq!(b.call(expired).await.events.len(), 1);
         b.call(|room_id| TakeoverStick {
             room_id,

@@ -11,8 +11,9 @@ use tt_client::connect::Client;
 use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::requests::{
-    AddNote, Departure, GetRoomState, Heartbeat, Hello, JoinPath, Joined, KickMember, LeaveRoom, ListNotes, ListRooms,
-    ReleaseStick, RoomState, SendMessage, SetRoomPolicy, TakeoverStick, WaitForEvents, WaitForTurn,
+    AddNote, AddReminder, Departure, GetRoomState, Heartbeat, Hello, JoinPath, Joined, KickMember, LeaveRoom,
+    ListNotes, ListRooms, ReleaseStick, RoomState, SendMessage, SetRoomPolicy, TakeoverStick, WaitForEvents,
+    WaitForTurn,
 };
 use tt_proto::room::{DerivedState, Liveness, MemberStatus};
 use tt_proto::turn::{TakeoverReason, WaitStatus};
@@ -454,10 +455,25 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
             .call(SetRoomPolicy { room_id: other.room.clone(), policy: longer, ..Default::default() })
             .await
             .unwrap();
+        // Each of these has one thing in it that somebody wrote.
+        let room = async |name: &str| {
+            let dir = dir(scene.home.path(), name);
+            (Member::join_at(scene.settings("a"), dir.to_str().unwrap()).await, dir)
+        };
+        let ((said, with_message), (noted, with_note)) = (room("message").await, room("note").await);
+        let ((handed, with_handoff), (later, with_reminder)) = (room("handoff").await, room("reminder").await);
+        let (to, room_id) = (Some("a".into()), said.room.clone());
+        said.rpc().call(SendMessage { room_id, to, body: "for later".into(), ..Default::default() }).await.unwrap();
+        noted.note("the cart rounds twice").await.unwrap();
+        let turn = handed.claim().await;
+        handed.release(&turn, "half done").await;
+        let (room_id, in_ms) = (later.room.clone(), 300 * DAY * 1000);
+        later.rpc().call(AddReminder { room_id, body: "renew".into(), in_ms, ..Default::default() }).await.unwrap();
+        let written = [with_message, with_note, with_handoff, with_reminder];
         scene.kill("a");
         a.until_gone("a").await;
         let left_alone = a.room.clone();
-        drop((a, other));
+        drop((a, other, said, noted, handed, later));
         scene.clock.turn_wall(i64::try_from(8 * DAY * 1000).unwrap());
         scene.advance(8 * DAY);
         // Any sign of life makes the daemon look around.
@@ -467,6 +483,7 @@ fn a_room_left_alone_for_a_week_is_purged_and_one_somebody_lives_in_is_not() {
         let rooms = b.rpc().call(ListRooms::default()).await.unwrap().rooms;
         let rooms: Vec<PathBuf> = rooms.into_iter().map(|room| room.canonical_path.into()).collect();
         assert!(rooms.contains(&kept) && rooms.contains(&lived_in) && !rooms.contains(&scene.dir), "{rooms:?}");
+        assert!(written.iter().all(|dir| rooms.contains(dir)), "no time deletes what was written: {rooms:?}");
     });
 }
 

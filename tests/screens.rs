@@ -249,6 +249,8 @@ fn sessions_and_what_they_said() {
     report(&stage, "codex:1", ask);
     stage.kill("gemini:1");
     stage.screen("sessions", "human:alice", &["sessions", "--all"]);
+    stage.run("claude:1", &["quiet", "2h"]);
+    stage.screen("state-sessions", "human:alice", &["state"]);
     stage.screen("peek", "human:alice", &["peek", "claude:1"]);
     stage.screen("error-no-session", "human:alice", &["peek", "human:alice"]);
 }

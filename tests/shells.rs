@@ -10,11 +10,13 @@ use tt_tests::{Home, home, not_run, run};
 const DELETE_LINE: &str = "\x15";
 
 /// What is typed, and the line that one press of Tab makes of it.
-const TYPED: [(&str, &str); 6] = [
+const TYPED: [(&str, &str); 8] = [
     ("tt ki", "tt kick"),
     ("tt kick co", "tt kick codex"),
     ("tt msg send co", "tt msg send codex"),
     ("tt recv --from co", "tt recv --from codex"),
+    ("tt ask co", "tt ask codex"),
+    ("tt remind 1h --to co", "tt remind 1h --to codex"),
     ("tt log --event claim,rel", "tt log --event claim,release"),
     ("tt notes res", "tt notes resolve"),
 ];

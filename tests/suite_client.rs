@@ -4,6 +4,8 @@ mod arguments;
 mod command_line;
 mod docs;
 mod glance;
+mod guard;
+mod guard_git;
 mod hook;
 mod install;
 mod install_hooks;

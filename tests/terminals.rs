@@ -72,6 +72,44 @@ fn two_terminals_of_a_person_show_everything_and_end_without_json() {
 }
 
 #[test]
+fn a_message_is_a_persons_if_it_was_typed_at_a_terminal_with_no_harness_above() {
+    let home = home!();
+    agent(&home, &["join", "--name", "codex"]);
+    let is_marked = || {
+        let read = run::finish(&mut home.tt_as("codex:1", &["recv"])).ok().json();
+        (read["payload"]["body"].as_str().unwrap().to_owned(), read["payload"]["from_person"] == true)
+    };
+    let mut terminal = Terminal::of_person(&home);
+    assert_eq!(terminal.run("tt send codex 'stop the migration'").1, 0);
+    assert_eq!(is_marked(), ("stop the migration".into(), true));
+    // A harness at the terminal, which its children do not admit to.
+    let harness = home.script("bin/claude", "#!/bin/sh\ntt send codex \"$1\"\n").display().to_string();
+    assert_eq!(terminal.run(&format!("{harness} 'below a harness'")).1, 0);
+    assert_eq!(is_marked(), ("below a harness".into(), false));
+    // A session of its own, without a terminal.
+    assert_eq!(terminal.run("setsid --wait tt send codex 'no terminal' < /dev/null > /dev/null 2>&1").1, 0);
+    assert_eq!(is_marked(), ("no terminal".into(), false));
+    // What an agent claims counts for nothing.
+    assert_eq!(terminal.run("TT_HARNESS_AGENT_ID=gemini:1 tt send codex 'an agent'").1, 0);
+    assert_eq!(is_marked(), ("an agent".into(), false));
+}
+
+#[test]
+fn a_person_alone_with_a_free_stick_is_told_at_once_how_to_take_it_while_the_wait_goes_on() {
+    let home = home!();
+    let mut terminal = Terminal::of_person(&home);
+    assert_eq!(terminal.run("tt join").1, 0);
+    terminal.type_line("tt wait");
+    terminal.until_shows("you are alone and the stick is free: tt try takes it");
+    home.until_waiting("workspace");
+    assert!(!terminal.text().contains("your turn"), "{}", terminal.text());
+    // With somebody else there, the free stick goes to who waits for it.
+    agent(&home, &["join", "--name", "codex"]);
+    terminal.until_shows("your turn: 1");
+    assert_eq!(terminal.status(), 0);
+}
+
+#[test]
 fn a_command_that_is_interrupted_gives_the_stick_back_with_a_handoff() {
     let home = home!();
     agent(&home, &["join"]);
@@ -125,11 +163,16 @@ fn a_room_is_deleted_only_after_a_yes() {
     assert_eq!(terminal.run("tt join").1, 0);
     assert_eq!(terminal.run("tt notes add 'the cart rounds twice'").1, 0);
     let room = home.workspace().canonicalize().unwrap();
+    // While somebody else is there, there is nothing to ask.
+    agent(&home, &["join"]);
+    let (shown, status) = terminal.run("tt room delete");
+    assert!(status == 3 && shown.contains("other members are in this room: codex:1"), "{shown}");
+    agent(&home, &["leave"]);
     let rooms = || home.run(&["list", "--json"]).ok().json()["rooms"].as_array().unwrap().len();
     // Enter, a no, and the end of the input.
     for answer in ["\r", "n\r", "\x04"] {
         terminal.type_line("clear; tt room delete");
-        terminal.until_shows(&format!("Delete {} with 2 events", room.display()));
+        terminal.until_shows(&format!("Delete {} with 4 events", room.display()));
         terminal.until_shows("It cannot be undone. [y/N]");
         terminal.type_keys(answer);
         terminal.until_shows("nothing was deleted");
@@ -140,8 +183,11 @@ fn a_room_is_deleted_only_after_a_yes() {
     terminal.type_line("y");
     terminal.until_shows(&format!("deleted {}", room.display()));
     assert_eq!((terminal.status(), rooms()), (0, 0));
-    // Nobody can be asked.
+    // Nobody can be asked, and an agent never is, though it may have a terminal too.
     assert_eq!(terminal.run("tt join").1, 0);
+    assert_eq!(terminal.run("tt leave").1, 0);
+    let (shown, status) = terminal.run("CLAUDECODE=1 tt room delete");
+    assert!(status == 3 && shown.contains("--yes"), "{shown}");
     let piped = run::finish(home.tt(&["room", "delete", "--json"]).current_dir(&room));
     assert!(piped.refused(3)["hint"].as_str().unwrap().contains("--yes"));
     assert_eq!(rooms(), 1);
@@ -170,11 +216,27 @@ fn a_person_who_says_nothing_writes_the_handoff_in_the_editor() {
     // Ctrl-C is for the editor: the program that waits for it lives on.
     let edit = "#!/bin/sh\nkill -INT $PPID\ngrep -q '^next:$' \"$2\" || exit 1\nsed -i -e \"s/^status:/status: $1/\" -e 's/^next:/next: review it/' \"$2\"\n";
     let editor = home.script("edit", edit).display().to_string();
-    let (shown, status) = terminal.run(&format!("EDITOR='{editor} green' tt release"));
+    let (shown, status) = terminal.run(&format!("EDITOR='{editor} green' tt release --do-not 'rename Token'"));
     assert_eq!(status, 0, "{shown}");
     let handoff = agent(&home, &["state"])["pending_handoff"].clone();
     assert_eq!((&handoff["status"], &handoff["next_action"]), (&"green".into(), &"review it".into()));
+    assert_eq!(handoff["do_not"][0], "rename Token", "what was said on the command line is kept");
     assert_eq!(drafts(&home).len(), 0);
+    // Nobody can be asked, and an agent never is, though it may have a terminal too.
+    for command in ["tt release < /dev/null", "tt release | cat >&2", "CLAUDECODE=1 tt release"] {
+        let (shown, _) = terminal.run(&format!("EDITOR={editor} {command}"));
+        assert!(shown.contains("no status"), "{command}: {shown}");
+    }
+    agent(&home, &["try"]);
+    agent(&home, &["release", "-m", "looked at", "-n", "go on"]);
+    assert_eq!(terminal.run("tt try").1, 0);
+    let (shown, status) = terminal.run(&format!("EDITOR='{editor} blue' tt pass codex"));
+    assert_eq!(status, 0, "{shown}");
+    let state = agent(&home, &["state"]);
+    assert_eq!(
+        (&state["room"]["reserved_for"], &state["pending_handoff"]["status"]),
+        (&"codex:1".into(), &"blue".into())
+    );
     // Whatever prevents the release, what was written is kept.
     agent(&home, &["try"]);
     agent(&home, &["release", "-m", "looked at", "-n", "go on"]);

@@ -117,6 +117,58 @@ pub(crate) async fn hook(effort: Effort) -> Fallible<Vec<Row>> {
     Ok(rows)
 }
 
+/// The input of a hook before an edit, and of one after a tool.
+const EDIT_INPUT: &str = r#"{"session_id":"bench","cwd":"/","hook_event_name":"PreToolUse","tool_name":"Write","tool_input":{"file_path":"f"}}"#;
+const SPOKEN_INPUT: &str = r#"{"session_id":"bench","cwd":"/","hook_event_name":"PostToolUse","tool_name":"Read"}"#;
+
+/// A hook that hands over one message, a hook before an edit, and an edit whose decision hangs.
+pub(crate) async fn speaking_hook(effort: Effort) -> Fallible<Vec<Row>> {
+    let scratch = two_members().await?;
+    let me: serde_json::Value = serde_json::from_slice(&scratch.tt_in_claude(&["join", "--json"])?.output()?.stdout)?;
+    let me = me["agent_id"].as_str().ok_or("a session without an id")?.to_owned();
+    let (edit, spoken) = (scratch.workspace().join("edit"), scratch.workspace().join("spoken"));
+    let file = serde_json::Value::from(scratch.workspace().join("f").to_string_lossy());
+    std::fs::write(&edit, EDIT_INPUT.replace("\"f\"", &file.to_string()))?;
+    std::fs::write(&spoken, SPOKEN_INPUT)?;
+    let run = |event: &str, input: &std::path::Path, samples: &mut Samples| -> Fallible<()> {
+        let mut command = scratch.tt_in_claude(&["hook", "--harness", "claude", event])?;
+        command.stdin(std::fs::File::open(input)?).stdout(Stdio::null());
+        time(command, samples)
+    };
+    let [mut spawned, mut speaking, mut edits] = [(); 3].map(|()| Samples::default());
+    for round in 0..WARM_UP + effort.of(300, 60) {
+        if round == WARM_UP {
+            [spawned, speaking, edits] = [(); 3].map(|()| Samples::default());
+        }
+        spawn(&scratch, &mut spawned)?;
+        run("tool_started", &edit, &mut edits)?;
+        sample(scratch.tt("bench:sender", &["msg", "send", &me, BODY])?, &mut Samples::default())?;
+        run("tool_ended", &spoken, &mut speaking)?;
+    }
+    let unread = scratch.tt_in_claude(&["inbox", "--json"])?.output()?.stdout;
+    if String::from_utf8_lossy(&unread).contains("\"event_seq\"") {
+        return Err("a message was left behind".into());
+    }
+    let spoke = Row::times(
+        "hook-message",
+        "tt hook that hands over a message, whole process",
+        &speaking,
+        Target::MostTimes(4.0),
+    );
+    let edited =
+        Row::times("hook-edit", "tt hook before an edit by the holder, whole process", &edits, Target::MostTimes(4.0));
+    let mut rows = vec![spoke.against("/bin/true p50", spawned.p50()), edited.against("/bin/true p50", spawned.p50())];
+    let daemon = Pid::from_raw(i32::try_from(scratch.daemon_pid()?)?);
+    kill(daemon, Signal::SIGSTOP)?;
+    let mut hung = Samples::default();
+    let sampled = (0..effort.of(5, 2)).try_for_each(|_| run("tool_started", &edit, &mut hung));
+    kill(daemon, Signal::SIGCONT)?;
+    sampled?;
+    let what = "tt hook before an edit, whole process, with a daemon that does not answer";
+    rows.push(Row::times("hook-edit-mute", what, &hung, Target::Most(2_000_000.0)).by_p99());
+    Ok(rows)
+}
+
 /// A prompt that asks a daemon which does not answer.
 pub(crate) async fn mute_prompt(effort: Effort) -> Fallible<Row> {
     let scratch = two_members().await?;

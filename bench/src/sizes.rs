@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use tt_client::connect::Client;
 use tt_proto::RoomId;
 use tt_proto::policy::Policy;
-use tt_proto::requests::{GetRoomEvents, GetRoomState, SendMessage};
+use tt_proto::requests::{GetRoomEvents, GetRoomState, SendMessage, TakeMessages};
 use tt_store::sqlite::SqliteStore;
 use tt_store::{Maintenance, Store};
 
@@ -20,6 +20,7 @@ use crate::{Effort, Fallible};
 
 const EVENTS: [usize; 3] = [1_000, 100_000, 1_000_000];
 const ROOMS: [usize; 3] = [1, 100, 10_000];
+const DELIVERED: [usize; 2] = [100, 100_000];
 
 /// How much of its log a reader that comes back replays.
 const TAIL: i64 = 100;
@@ -35,23 +36,32 @@ const MAX_SEARCH_TIMES: [f64; 2] = [5_000.0, 60_000.0];
 
 const CALLS: [&str; 3] = ["send", "tail", "state"];
 
+/// What delivered messages could slow down.
+const DELIVERY_CALLS: [&str; 3] = ["send", "take", "state"];
+
 pub(crate) async fn run(effort: Effort) -> Fallible<Vec<Row>> {
     let mut rows = Vec::new();
     let mut events = Vec::new();
     // A million rows take their time to write; a quick run leaves them out.
     for size in EVENTS.into_iter().take(effort.of(3, 2)) {
-        events.push((size, House::with(1, size).await?));
+        events.push((size, House::with(1, size, false).await?));
     }
-    rows.extend(compare("events", &events, effort).await?);
+    rows.extend(compare("events", &events, &CALLS, effort).await?);
     if let Some((size, house)) = events.last() {
         rows.extend(search(*size, house, effort).await?);
     }
     drop(events);
     let mut rooms = Vec::new();
     for size in ROOMS {
-        rooms.push((size, House::with(size, 20).await?));
+        rooms.push((size, House::with(size, 20, false).await?));
     }
-    rows.extend(compare("rooms", &rooms, effort).await?);
+    rows.extend(compare("rooms", &rooms, &CALLS, effort).await?);
+    drop(rooms);
+    let mut delivered = Vec::new();
+    for size in DELIVERED {
+        delivered.push((size, House::with(1, size, true).await?));
+    }
+    rows.extend(compare("delivered", &delivered, &DELIVERY_CALLS, effort).await?);
     Ok(rows)
 }
 
@@ -63,10 +73,14 @@ struct House {
 }
 
 impl House {
-    async fn with(rooms: usize, events_each: usize) -> Fallible<Self> {
+    /// `delivered`: each message was handed over to the member, some as a question that it answered.
+    async fn with(rooms: usize, events_each: usize, delivered: bool) -> Fallible<Self> {
         let mut scratch = Scratch::new()?;
         let own = scratch.workspace().canonicalize()?.display().to_string();
         fill(&scratch, &own, rooms, events_each)?;
+        if delivered {
+            deliver(&scratch)?;
+        }
         index(&scratch).await?;
         scratch.start().await?;
         scratch.member("bench:other").await?;
@@ -86,6 +100,10 @@ impl House {
                 })
                 .await?,
             ),
+            "take" => {
+                let take = TakeMessages { room_id: room, surface: "recv".into(), ..Default::default() };
+                rpc.call(take).await?;
+            }
             "state" => drop(rpc.call(GetRoomState { room_id: room, ..Default::default() }).await?),
             _ => {
                 let newest =
@@ -147,6 +165,17 @@ fn fill(scratch: &Scratch, own: &str, rooms: usize, events_each: usize) -> Falli
     Ok(connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?)
 }
 
+/// Marks every message as handed over long ago.
+fn deliver(scratch: &Scratch) -> Fallible<()> {
+    let connection = Connection::open(scratch.database())?;
+    Ok(connection.execute_batch(
+        "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, state, surface, expects_reply)
+         SELECT event_seq, 'bench:sender', room_id, from_agent_id, iif(event_seq % 3, 'delivered', 'answered'), 'recv',
+                event_seq % 2 FROM room_events;
+         PRAGMA wal_checkpoint(TRUNCATE)",
+    )?)
+}
+
 /// Fills the full-text index, as the daemon would in small steps.
 async fn index(scratch: &Scratch) -> Fallible<()> {
     let clock = Arc::new(ttd::clock::Clock::default());
@@ -183,9 +212,9 @@ async fn search(size: usize, house: &House, effort: Effort) -> Fallible<Vec<Row>
 }
 
 /// Samples each call on each house in turns and holds the larger ones against the smallest.
-async fn compare(of: &str, houses: &[(usize, House)], effort: Effort) -> Fallible<Vec<Row>> {
+async fn compare(of: &str, houses: &[(usize, House)], calls: &[&str], effort: Effort) -> Fallible<Vec<Row>> {
     let mut rows = Vec::new();
-    for call in CALLS {
+    for call in calls.iter().copied() {
         let mut samples = vec![Samples::default(); houses.len()];
         for (_, house) in houses {
             for _ in 0..50 {

@@ -7,6 +7,8 @@ const TT = "@TT@"
 // The parent of every session of a subagent, and the last status of every session.
 const parents = new Map()
 const statuses = new Map()
+// The tools that change files.
+const guarded = new Set(["edit", "write", "multiedit", "patch", "apply_patch"])
 // Sessions whose next prompt is ours.
 const prompted = new Set()
 let current
@@ -19,8 +21,8 @@ function root(id) {
   return at
 }
 
-// Reports what happened. With `speak`, resolves to what there is to say to the model, if anything.
-function report(event, id, details = {}, speak = false) {
+// Reports what happened. With `speak` or `guard`, resolves to what there is to say to the model, or why a tool is not to run.
+function report(event, id, details = {}, speak = false, guard = false) {
   return new Promise((resolve) => {
     try {
       if (!id) return resolve()
@@ -32,13 +34,15 @@ function report(event, id, details = {}, speak = false) {
       // What is said in a subagent does not reach the conversation.
       speak = speak && session === id
       if (speak) input.can_speak = true
-      const output = speak ? "pipe" : "ignore"
+      if (guard) input.can_refuse = true
+      const waits = speak || guard
+      const output = waits ? "pipe" : "ignore"
       const child = spawn(TT, ["hook", "--harness", "opencode", event], { stdio: ["pipe", output, "ignore"] })
       let said = ""
       child.on("error", () => resolve())
       child.stdin.on("error", () => {})
       child.stdin.end(JSON.stringify(input))
-      if (!speak) {
+      if (!waits) {
         child.unref()
         return resolve()
       }
@@ -90,6 +94,7 @@ async function note(client, { type, properties }) {
       if (properties.error?.name === "MessageAbortedError") report("interrupted", id)
       return
     case "permission.asked":
+      return report("permission_asked", id, { tool_name: properties.permission ?? properties.type })
     case "question.asked":
       return report("permission_asked", id)
     case "permission.replied":
@@ -123,8 +128,12 @@ export const TalkingStick = async ({ client }) => ({
       output.parts.push({ ...like, id: `prt_${Date.now().toString(16)}talkingstick`, type: "text", text: `\n\n${said.text}`, synthetic: true })
     } catch {}
   },
-  "tool.execute.before": async (input) => {
-    report("tool_started", input.sessionID, { tool_name: input.tool, tool_use_id: input.callID })
+  "tool.execute.before": async (input, output) => {
+    const details = { tool_name: input.tool, tool_use_id: input.callID }
+    if (!guarded.has(input.tool)) return void report("tool_started", input.sessionID, details)
+    // What there is to say besides a refusal comes with the answer of the tool.
+    const answer = await report("tool_started", input.sessionID, { ...details, tool_input: output?.args }, false, true)
+    if (answer?.refusal) throw new Error(answer.refusal)
   },
   "tool.execute.after": async (input, output) => {
     try {

@@ -1,8 +1,8 @@
 //! Claude Code.
 
 use crate::{
-    Directory, EntryValue, Format, Harness, Hold, HookEvent, HookFile, Hooks, McpConfig, Session, SessionFiles, Speech,
-    Variables,
+    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, HookEvent, HookFile, Hooks,
+    McpConfig, Refuse, Session, SessionFiles, Speech, Variables,
 };
 
 const CONFIG_DIR: Option<&str> = Some("CLAUDE_CONFIG_DIR");
@@ -61,5 +61,14 @@ pub(crate) static HARNESS: Harness = Harness {
         ],
     }),
     // More is replaced by a preview and the path of a file; a decision with a reason is shown to the model twice.
-    speech: Speech { max_chars: 10_000, hold: Hold::Context },
+    speech: Speech { max_chars: 10_000, hold: Hold::Context, refuse: Refuse::Permission },
+    tools: GuardedTools {
+        edits: &[
+            EditTool { name: "Edit", paths: EditedPaths::Key("file_path") },
+            EditTool { name: "Write", paths: EditedPaths::Key("file_path") },
+            EditTool { name: "MultiEdit", paths: EditedPaths::Key("file_path") },
+            EditTool { name: "NotebookEdit", paths: EditedPaths::Key("notebook_path") },
+        ],
+        shell: ("Bash", "command"),
+    },
 };

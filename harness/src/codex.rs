@@ -1,8 +1,8 @@
 //! Codex.
 
 use crate::{
-    Directory, EntryValue, Format, Harness, Hold, HookEvent, HookFile, HookTrust, Hooks, McpConfig, Session,
-    SessionServer, Speech, Variables,
+    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, HookEvent, HookFile, HookTrust,
+    Hooks, McpConfig, Refuse, Session, SessionServer, Speech, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -61,5 +61,10 @@ pub(crate) static HARNESS: Harness = Harness {
             HookEvent::within("SessionEnd", "session_ended", 1),
         ],
     }),
-    speech: Speech { max_chars: 10_000, hold: Hold::Decision("block") },
+    speech: Speech { max_chars: 10_000, hold: Hold::Decision("block"), refuse: Refuse::Permission },
+    tools: GuardedTools {
+        edits: &[EditTool { name: "apply_patch", paths: EditedPaths::Patch(&["command", "input", "patch"]) }],
+        // Whatever the tool is called for the model. A patch that is applied in a shell comes here too.
+        shell: ("Bash", "command"),
+    },
 };

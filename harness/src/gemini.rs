@@ -1,7 +1,8 @@
 //! Gemini CLI.
 
 use crate::{
-    Directory, EntryValue, Format, Harness, Hold, HookEvent, HookFile, Hooks, McpConfig, Session, Speech, Variables,
+    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, HookEvent, HookFile, Hooks,
+    McpConfig, Refuse, Session, Speech, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -49,5 +50,12 @@ pub(crate) static HARNESS: Harness = Harness {
             HookEvent::new("SessionEnd", "session_ended"),
         ],
     }),
-    speech: Speech { max_chars: 10_000, hold: Hold::Decision("deny") },
+    speech: Speech { max_chars: 10_000, hold: Hold::Decision("deny"), refuse: Refuse::Decision("deny") },
+    tools: GuardedTools {
+        edits: &[
+            EditTool { name: "replace", paths: EditedPaths::Key("file_path") },
+            EditTool { name: "write_file", paths: EditedPaths::Key("file_path") },
+        ],
+        shell: ("run_shell_command", "command"),
+    },
 };

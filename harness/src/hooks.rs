@@ -54,6 +54,18 @@ pub struct Speech {
     /// Text that has more characters does not reach the model whole.
     pub max_chars: usize,
     pub hold: Hold,
+    pub refuse: Refuse,
+}
+
+/// How the hook before a tool keeps it from running, with a reason for the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refuse {
+    /// By `hookSpecificOutput.permissionDecision`.
+    Permission,
+    /// By this word as `decision`, with the `reason`.
+    Decision(&'static str),
+    /// Our plugin throws an error.
+    Plugin,
 }
 
 /// How a hook keeps a turn from ending.

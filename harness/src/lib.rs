@@ -10,12 +10,14 @@
 mod claude;
 mod codex;
 mod config;
+mod edits;
 mod gemini;
 mod hooks;
 mod opencode;
 
 pub use config::{Directory, EntryValue, Format, McpConfig};
-pub use hooks::{Hold, HookEvent, HookFile, HookTrust, Hooks, PROGRAM_PLACEHOLDER, PluginFile, Speaks, Speech};
+pub use edits::{EditTool, EditedPaths, GuardedTools};
+pub use hooks::{Hold, HookEvent, HookFile, HookTrust, Hooks, PROGRAM_PLACEHOLDER, PluginFile, Refuse, Speaks, Speech};
 
 /// Every known harness, in the order in which people see them listed.
 pub const ALL: &[&Harness] = &[&claude::HARNESS, &codex::HARNESS, &gemini::HARNESS, &opencode::HARNESS];
@@ -61,6 +63,7 @@ pub struct Harness {
     pub mcp: McpConfig,
     pub hooks: Hooks,
     pub speech: Speech,
+    pub tools: GuardedTools,
 }
 
 /// The environment variables that a harness sets for the programs it starts.
@@ -230,6 +233,14 @@ mod tests {
             for meaning in ["session_started", "prompt", "tool_started", "tool_ended", "turn_ended", "session_ended"] {
                 assert!(file.events.iter().any(|event| event.meaning == meaning), "{} {meaning}", harness.name);
             }
+        }
+    }
+
+    #[test]
+    fn no_tool_is_named_twice() {
+        for harness in ALL {
+            let tools = harness.tools.edits.iter().map(|edit| edit.name).chain([harness.tools.shell.0]);
+            assert_unique("tool", tools);
         }
     }
 

@@ -1,6 +1,9 @@
 //! OpenCode.
 
-use crate::{Directory, EntryValue, Format, Harness, Hold, Hooks, McpConfig, PluginFile, Session, Speech, Variables};
+use crate::{
+    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, Hooks, McpConfig, PluginFile,
+    Refuse, Session, Speech, Variables,
+};
 
 pub(crate) static HARNESS: Harness = Harness {
     name: "opencode",
@@ -38,5 +41,15 @@ pub(crate) static HARNESS: Harness = Harness {
         name: "talking-stick.js",
         text: include_str!("../plugins/opencode.js"),
     }),
-    speech: Speech { max_chars: 10_000, hold: Hold::Decision("block") },
+    speech: Speech { max_chars: 10_000, hold: Hold::Decision("block"), refuse: Refuse::Plugin },
+    tools: GuardedTools {
+        edits: &[
+            EditTool { name: "edit", paths: EditedPaths::Key("filePath") },
+            EditTool { name: "write", paths: EditedPaths::Key("filePath") },
+            EditTool { name: "multiedit", paths: EditedPaths::Key("filePath") },
+            EditTool { name: "patch", paths: EditedPaths::Patch(&["patchText"]) },
+            EditTool { name: "apply_patch", paths: EditedPaths::Patch(&["patchText"]) },
+        ],
+        shell: ("bash", "command"),
+    },
 };

@@ -93,6 +93,57 @@ impl Surface {
     }
 }
 
+/// A way by which messages reach a model, the best first. A surface is where they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WayName {
+    /// A wait, `tt msg recv` or a follower: somebody asked for messages and waits for them.
+    Listening,
+    /// The answer of an MCP tool.
+    ToolResponse,
+    Hook,
+    /// What the harness itself offers for messages.
+    NativeInbox,
+    Terminal,
+}
+
+impl WayName {
+    pub const ALL: &[WayName] = &[Self::Listening, Self::ToolResponse, Self::Hook, Self::NativeInbox, Self::Terminal];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Listening => "listening",
+            Self::ToolResponse => "tool_response",
+            Self::Hook => "hook",
+            Self::NativeInbox => "native_inbox",
+            Self::Terminal => "terminal",
+        }
+    }
+
+    /// The surface that hands over what goes this way.
+    pub const fn surface(self) -> Surface {
+        match self {
+            Self::Listening => Surface::Wait,
+            Self::ToolResponse => Surface::ToolResponse,
+            Self::Hook => Surface::Hook,
+            Self::NativeInbox => Surface::NativeInbox,
+            Self::Terminal => Surface::Terminal,
+        }
+    }
+
+    /// The way of a surface.
+    pub const fn of(surface: Surface) -> Option<Self> {
+        match surface {
+            Surface::Recv | Surface::Follow | Surface::Wait => Some(Self::Listening),
+            Surface::ToolResponse => Some(Self::ToolResponse),
+            Surface::Hook => Some(Self::Hook),
+            Surface::NativeInbox => Some(Self::NativeInbox),
+            Surface::Terminal => Some(Self::Terminal),
+            Surface::Unknown => None,
+        }
+    }
+}
+
 /// How a message stands with one recipient.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipient {
@@ -233,6 +284,10 @@ mod tests {
             assert_eq!(Surface::parse(surface.as_str()).unwrap(), *surface);
         }
         assert_eq!(Surface::parse("telepathy").unwrap_err().code, ErrorCode::InvalidInput);
+        for way in WayName::ALL {
+            assert_eq!(serde_json::to_value(way).unwrap(), way.as_str());
+            assert_eq!(WayName::of(way.surface()), Some(*way));
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ codes! {
     OutcomeUnknown = "outcome_unknown", "repeat the call with the same idempotency_key, and it is done once; without a key, look first whether it was done";
     SchemaTooNew = "schema_too_new", "a newer talking-stick wrote this database; install that version or a newer one";
     ProtocolMismatch = "protocol_mismatch", "install the same version of tt and ttd, then run `tt daemon restart`";
-    Overloaded = "overloaded", "end followers that nobody needs (`tt events --follow`, `tt msg recv --follow`), then try again";
+    Overloaded = "overloaded", "end commands that follow (--follow) and that nobody needs, then try again";
     DaemonUnreachable = "daemon_unreachable", "run `tt daemon status`, then `tt daemon restart`";
 }
 

@@ -23,6 +23,7 @@ pub enum EventType {
     NoteAdded,
     NoteResolved,
     ReservationExpired,
+    GuardOverridden,
     /// A type of a newer version. It is in no list of types and cannot be asked for.
     #[serde(other)]
     Unknown,
@@ -44,6 +45,7 @@ impl EventType {
         EventType::NoteAdded,
         EventType::NoteResolved,
         EventType::ReservationExpired,
+        EventType::GuardOverridden,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -61,6 +63,7 @@ impl EventType {
             EventType::NoteAdded => "note_added",
             EventType::NoteResolved => "note_resolved",
             EventType::ReservationExpired => "reservation_expired",
+            EventType::GuardOverridden => "guard_overridden",
             EventType::Unknown => "unknown",
         }
     }

@@ -50,6 +50,30 @@ pub struct Handoff {
     pub do_not: Vec<String>,
 }
 
+/// The handoff that is written for a holder that did not write one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutomaticHandoff {
+    pub status: String,
+    pub next_action: String,
+    /// The files that were edited.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
+    /// Always true.
+    pub automatic: bool,
+    pub turn_id: i64,
+    /// The last handoff that a member wrote, if its holder did not answer it with one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Continued>,
+}
+
+/// The beginning of a handoff that was given to a holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    pub from_agent_id: crate::AgentId,
+    pub status: String,
+    pub next_action: String,
+}
+
 /// A file the next holder should look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {

@@ -94,6 +94,8 @@ pub enum Notice {
     TakenOver,
     /// Another member removed you from the room.
     Kicked,
+    /// Another member committed or pushed while you had the stick, and said that it would in any case.
+    GuardOverridden,
     /// A notice of a newer version.
     #[serde(other)]
     Unknown,
@@ -101,8 +103,15 @@ pub enum Notice {
 
 impl Notice {
     /// The notices a daemon writes. `Unknown` is none of them.
-    pub const ALL: &[Notice] =
-        &[Self::Delivered, Self::NotAnswered, Self::Expired, Self::RecipientGone, Self::TakenOver, Self::Kicked];
+    pub const ALL: &[Notice] = &[
+        Self::Delivered,
+        Self::NotAnswered,
+        Self::Expired,
+        Self::RecipientGone,
+        Self::TakenOver,
+        Self::Kicked,
+        Self::GuardOverridden,
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,6 +121,7 @@ impl Notice {
             Notice::RecipientGone => "recipient_gone",
             Notice::TakenOver => "taken_over",
             Notice::Kicked => "kicked",
+            Notice::GuardOverridden => "guard_overridden",
             Notice::Unknown => "unknown",
         }
     }

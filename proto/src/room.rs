@@ -153,6 +153,9 @@ pub struct Member {
     pub activity: Activity,
     #[serde(default, skip_serializing_if = "is_false")]
     pub waiting: bool,
+    /// Until when nothing wakes it, as it asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_until: Option<WallTime>,
     /// Messages in its inbox.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unread: usize,
@@ -235,4 +238,11 @@ pub fn nobody_joined(path: &str) -> Error {
     Error::new(ErrorCode::RoomNotFound, "nobody has joined this workspace yet")
         .hint("join it: tt join")
         .detail("path", path)
+}
+
+/// The refusal to delete a room in which others are.
+pub fn room_in_use(others: &[AgentId]) -> Error {
+    let others: Vec<&str> = others.iter().map(AgentId::as_str).collect();
+    let message = format!("other members are in this room: {}", others.join(", "));
+    Error::new(ErrorCode::RoomInUse, message).detail("members", others)
 }

@@ -24,6 +24,8 @@ pub enum ClaimReason {
     Sequence,
     OpenClaim,
     AlreadyOwner,
+    /// It began to edit, or to commit, while nobody had it.
+    Guard,
 }
 
 impl ClaimReason {
@@ -33,6 +35,7 @@ impl ClaimReason {
             ClaimReason::Sequence => "sequence",
             ClaimReason::OpenClaim => "open_claim",
             ClaimReason::AlreadyOwner => "already_owner",
+            ClaimReason::Guard => "guard",
         }
     }
 }

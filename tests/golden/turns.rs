@@ -213,7 +213,22 @@ impl Script {
         let gone = json!({"room_id": room_id, "to": "claude:f", "body": "where are you?"});
         rec.succeeds(&mut d, "to one who was kicked", "send_message", gone);
 
+        let guard = |action: &str| json!({"context_path": state["room"]["canonical_path"], "action": action});
+        rec.succeeds(&mut d, "nobody else is there", "check_guard", guard("commit"));
+        rec.fails(&mut d, "invalid_input", "another action", "check_guard", guard("dance"));
         let (mut g, _) = self.member("claude:g", "departures");
+        let rec = &mut self.recorder;
+        rec.succeeds(&mut g, "nobody has the stick", "check_guard", guard("push"));
+        g.send("wait_for_turn", Some(json!({"room_id": room_id, "max_wait_ms": 0, "claim": true})));
+        g.receive();
+        let mut nulls = guard("commit");
+        nulls
+            .as_object_mut()
+            .unwrap()
+            .extend(json!({"process": null, "is_overridden": null}).as_object().cloned().unwrap());
+        rec.succeeds(&mut d, "another has the stick, nulls", "check_guard", nulls.clone());
+        nulls["is_overridden"] = true.into();
+        rec.succeeds(&mut d, "in any case", "check_guard", nulls);
         let rec = &mut self.recorder;
         let leave = json!({"room_id": room_id, "idempotency_key": "leave"});
         rec.succeeds(&mut g, "others stay", "leave_room", leave.clone());

@@ -297,7 +297,9 @@ fn placeholder(key: &str, value: &Value) -> Option<String> {
         (_, Value::String(text)) if is_time(text) => Some("<time>".into()),
         (_, Value::String(text)) if text.starts_with('/') => Some("<path>".into()),
         // A framed block has a new tag each time.
-        ("text", Value::String(text)) if text.starts_with("[inbox ") => Some("<block>".into()),
+        ("text", Value::String(text)) if text.starts_with("[inbox ") || text.starts_with("[talking-stick ") => {
+            Some("<block>".into())
+        }
         (_, Value::String(text)) if text.len() > 1000 => Some("<long text>".into()),
         _ => None,
     }

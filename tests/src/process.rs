@@ -100,7 +100,7 @@ pub fn serving(data_dir: &Path) -> Vec<u32> {
 }
 
 /// Whether a process was started on the files of this home.
-pub(crate) fn serves(pid: u32, paths: &Paths) -> bool {
+pub fn serves(pid: u32, paths: &Paths) -> bool {
     if cfg!(not(target_os = "linux")) {
         return true;
     }

@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Take(LazyArgs<commands::take::Args>),
     /// Renew your lease while you work with the stick
     Heartbeat(LazyArgs<commands::heartbeat::Args>),
+    /// Keep agents from editing and committing without the stick, or do not
+    Guard(LazyArgs<commands::guard::Args>),
     /// Remove a member
     Kick(LazyArgs<commands::kick::Args>),
     /// Send and receive messages, at any time and without the stick
@@ -158,6 +160,7 @@ impl Command {
             Self::Pass(LazyArgs(args)) => commands::release::run_pass(context, args),
             Self::Take(LazyArgs(args)) => commands::take::run(context, args),
             Self::Heartbeat(LazyArgs(args)) => commands::heartbeat::run(context, args),
+            Self::Guard(LazyArgs(args)) => commands::guard::run(context, args),
             Self::Kick(LazyArgs(args)) => commands::kick::run(context, args),
             Self::Msg(LazyArgs(args)) => commands::msg::run(context, args),
             Self::Send(LazyArgs(args)) => commands::msg::send(context, args),

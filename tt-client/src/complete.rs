@@ -1,11 +1,12 @@
-//! Completes what is known only to the daemon: members, rooms and notes; and the types of events. The completion scripts ask
+//! Completes what is known only to the daemon: members, rooms, notes and reminders; and the types of events. The completion scripts ask
 //! for it with a hidden command, and complete everything else themselves.
 
 use std::time::Duration;
 
 use tt_proto::RoomId;
 use tt_proto::event::EventType;
-use tt_proto::requests::{GetRoomState, ListNotes, ListRooms, RoomState};
+use tt_proto::reminder::Reminder;
+use tt_proto::requests::{GetRoomState, ListNotes, ListReminders, ListRooms, RoomState};
 use tt_proto::room::MemberStatus;
 
 use crate::Context;
@@ -21,13 +22,14 @@ const COMPLETION_DEADLINE: Duration = Duration::from_millis(300);
 enum Kind {
     Members,
     /// A member, also one that is away or gone.
-    Kickable,
+    AnyMember,
     /// A member, or everyone.
     Recipients,
     /// A member, or one of the words for oneself and for everything.
     Targets,
     EventTypes,
     Notes,
+    Reminders,
     Rooms,
 }
 
@@ -44,7 +46,8 @@ pub(crate) fn candidates(context: &Context, words: &[String]) -> Vec<String> {
         Kind::EventTypes => EventType::ALL.iter().map(|kind| (kind.as_str().to_owned(), String::new())).collect(),
         Kind::Rooms => rooms(context),
         Kind::Notes => notes(context),
-        Kind::Members | Kind::Kickable | Kind::Recipients | Kind::Targets => members(context, kind),
+        Kind::Reminders => reminders(context),
+        Kind::Members | Kind::AnyMember | Kind::Recipients | Kind::Targets => members(context, kind),
     };
     let ours: &[&str] = match kind {
         Kind::Recipients => &["room"],
@@ -67,7 +70,8 @@ fn kind(words: &[String]) -> Option<Kind> {
         return None;
     }
     match before.last().copied()? {
-        "--from" => return Some(Kind::Members),
+        "--from" => return Some(Kind::AnyMember),
+        "--to" => return Some(Kind::Members),
         "--target" => return Some(Kind::Targets),
         "--event" => return Some(Kind::EventTypes),
         "--path" => return Some(Kind::Rooms),
@@ -75,10 +79,11 @@ fn kind(words: &[String]) -> Option<Kind> {
     }
     let plain: Vec<&str> = before.iter().copied().filter(|word| !word.starts_with('-')).collect();
     match plain.as_slice() {
-        ["kick"] => Some(Kind::Kickable),
+        ["kick" | "peek" | "inbox"] => Some(Kind::AnyMember),
         ["pass" | "assign"] => Some(Kind::Members),
-        ["send"] | ["msg", "send"] => Some(Kind::Recipients),
+        ["send" | "ask"] | ["msg", "send"] => Some(Kind::Recipients),
         ["notes", "resolve"] => Some(Kind::Notes),
+        ["remind" | "wake", "cancel"] => Some(Kind::Reminders),
         [
             "state" | "wait" | "try" | "release" | "take" | "leave" | "events" | "log" | "status" | "list"
             | "heartbeat",
@@ -94,10 +99,10 @@ fn connect(context: &Context) -> Option<HttpClient> {
     HttpClient::connect(settings).ok()
 }
 
-/// Whether a member is offered: messages go to those who are away too, and the gone are there to be kicked.
+/// Whether a member is offered: messages go to those who are away too, and one asks about those who are gone.
 fn is_offered(kind: Kind, status: MemberStatus) -> bool {
     match kind {
-        Kind::Kickable => status.is_member(),
+        Kind::AnyMember => status.is_member(),
         Kind::Recipients => status.is_addressed(),
         _ => status == MemberStatus::Active,
     }
@@ -132,11 +137,22 @@ fn notes(context: &Context) -> Vec<(String, String)> {
     let notes =
         connect(context).and_then(|mut client| client.call(&list).ok()).map(|list| list.notes).unwrap_or_default();
     let ids: Vec<&str> = notes.iter().map(|note| note.note_id.as_str()).collect();
-    let about = |body: &str| {
-        let line = body.lines().next().unwrap_or_default();
-        tt_proto::escape::escape_text(&line.replace('\t', " ")).chars().take(40).collect::<String>()
-    };
     notes.iter().map(|note| (short_id(note.note_id.as_str(), &ids).to_owned(), about(&note.body))).collect()
+}
+
+fn reminders(context: &Context) -> Vec<(String, String)> {
+    let list = ListReminders { room_id: RoomId::from(RoomId::HERE) };
+    let list = connect(context).and_then(|mut client| client.call(&list).ok());
+    let list = list.map(|list| list.reminders).unwrap_or_default();
+    let ids: Vec<&str> = list.iter().map(|reminder| reminder.reminder_id.as_str()).collect();
+    let short = |reminder: &Reminder| short_id(reminder.reminder_id.as_str(), &ids).to_owned();
+    list.iter().map(|reminder| (short(reminder), about(&reminder.body))).collect()
+}
+
+/// The beginning of a text, as the description of its id.
+fn about(body: &str) -> String {
+    let line = body.lines().next().unwrap_or_default();
+    tt_proto::escape::escape_text(&line.replace('\t', " ")).chars().take(40).collect()
 }
 
 #[cfg(test)]
@@ -147,14 +163,19 @@ mod tests {
     fn what_is_asked_for_follows_from_the_words_before() {
         let kind = |line: &str| kind(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for (line, expected) in [
-            ("kick ", Some(Kind::Kickable)),
+            ("kick ", Some(Kind::AnyMember)),
             ("pass co", Some(Kind::Members)),
             ("msg send ", Some(Kind::Recipients)),
             ("send --important ", Some(Kind::Recipients)),
-            ("recv --from ", Some(Kind::Members)),
+            ("recv --from ", Some(Kind::AnyMember)),
             ("events --event claim,re", Some(Kind::EventTypes)),
             ("log --target ", Some(Kind::Targets)),
             ("notes resolve 6f", Some(Kind::Notes)),
+            ("remind cancel ", Some(Kind::Reminders)),
+            ("remind 20m look --to ", Some(Kind::Members)),
+            ("ask ", Some(Kind::Recipients)),
+            ("inbox co", Some(Kind::AnyMember)),
+            ("peek ", Some(Kind::AnyMember)),
             ("state ", Some(Kind::Rooms)),
             ("msg send codex ", None),
             ("ki", None),

@@ -42,15 +42,21 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Opens the editor and reads what was written. Calls `keep_alive` from time to time until the editor ends.
-    pub(crate) fn ask(env: &Environment, interval: Duration, keep_alive: impl FnMut()) -> Result<Self, CommandError> {
+    /// Opens the editor and reads what was written, to which `given` is added. Calls `keep_alive` from time to time until the
+    /// editor ends.
+    pub(crate) fn ask(
+        env: &Environment,
+        given: &Handoff,
+        interval: Duration,
+        keep_alive: impl FnMut(),
+    ) -> Result<Self, CommandError> {
         let dir = env.get_str("TMPDIR").unwrap_or("/tmp");
         let file = Path::new(dir).join(format!("tt-handoff-{}.txt", uuid::Uuid::new_v4().simple()));
         let created = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE_MODE).open(&file);
         created
             .and_then(|mut created| created.write_all(TEMPLATE.as_bytes()))
             .map_err(|e| failed(format!("{}: {e}", file.display())))?;
-        match Self::read(env, &file, interval, keep_alive) {
+        match Self::read(env, &file, given, interval, keep_alive) {
             Ok(handoff) => Ok(Self { file, handoff }),
             Err(what) => Err(kept(&file, failed(what))),
         }
@@ -59,6 +65,7 @@ impl Draft {
     fn read(
         env: &Environment,
         file: &Path,
+        given: &Handoff,
         interval: Duration,
         mut keep_alive: impl FnMut(),
     ) -> Result<RawJson, String> {
@@ -83,6 +90,12 @@ impl Draft {
         if handoff.status.is_empty() || handoff.next_action.is_empty() {
             return Err("the handoff has no status or no next action; nothing was released".into());
         }
+        let handoff = Handoff {
+            artifacts: given.artifacts.clone(),
+            open_questions: [given.open_questions.as_slice(), &handoff.open_questions].concat(),
+            do_not: [given.do_not.as_slice(), &handoff.do_not].concat(),
+            ..handoff
+        };
         RawJson::of(&handoff).map_err(|e| e.to_string())
     }
 
@@ -97,7 +110,7 @@ impl Draft {
 
 fn failed(what: String) -> CommandError {
     let error = Error::new(ErrorCode::InvalidHandoff, what);
-    CommandError::Refused(error.hint("say it on the command line: tt release --status \"…\" --next-action \"…\""))
+    CommandError::Refused(error.hint("say it on the command line: --status \"…\" --next-action \"…\""))
 }
 
 /// The error, with the file in which the text was kept. A file in which nobody wrote anything is removed.
@@ -168,7 +181,8 @@ mod tests {
         let (tmp, mut keep_alive) = (dir.path().to_str().unwrap().to_owned(), keep_alive);
         let editor = format!("/bin/sh {tmp}/editor");
         let env = Environment::of([("EDITOR", editor.as_str()), ("TMPDIR", tmp.as_str())]);
-        let draft = Draft::ask(&env, Duration::from_millis(1), || keep_alive(dir.path()));
+        let given = Handoff { do_not: vec!["rename Token".into()], ..parse("") };
+        let draft = Draft::ask(&env, &given, Duration::from_millis(1), || keep_alive(dir.path()));
         (dir, draft)
     }
 
@@ -188,7 +202,9 @@ mod tests {
         assert_eq!(drafts(&dir), ["status: half done\nnext: the rest\n"]);
         assert!(error.hint.contains("tt-handoff-") && error.details.contains_key("draft"), "{error:?}");
         let (dir, draft) = ask(WRITE, |_| ());
-        draft.unwrap().finish(Ok(())).unwrap();
+        let draft = draft.unwrap();
+        assert!(draft.handoff.as_str().contains(r#""do_not":["rename Token"]"#), "what was said before is kept");
+        draft.finish(Ok(())).unwrap();
         assert_eq!(drafts(&dir), [""; 0], "it arrived");
         for incomplete in ["printf 'status: half' > \"$1\"", "printf 'status: half' > \"$1\"; exit 1"] {
             let (dir, draft) = ask(incomplete, |_| ());

@@ -66,6 +66,11 @@ pub fn reported_session(input: &[u8]) -> Result<String, Error> {
     crate::commands::hook::session_in(input)
 }
 
+/// The files that the input of `tt hook` says a tool of this harness is about to change.
+pub fn reported_edits(harness: &'static Harness, input: &[u8]) -> Result<Vec<String>, Error> {
+    crate::commands::hook::edits_in(harness, input)
+}
+
 /// An `--artifact` argument.
 pub fn artifact(text: &str) -> Result<Artifact, String> {
     crate::handoff::artifact(text)

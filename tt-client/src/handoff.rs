@@ -3,8 +3,10 @@
 use std::io::Read;
 
 use tt_proto::handoff::{Artifact, Handoff, RawJson, Role};
+use tt_proto::hello::Identity;
 use tt_proto::{Error, ErrorCode};
 
+use crate::editor;
 use crate::error::CommandError;
 
 #[derive(Debug, clap::Args)]
@@ -29,31 +31,50 @@ pub(crate) struct HandoffArgs {
     stdin: bool,
 }
 
+/// What the command line says of the work.
+pub(crate) enum Given {
+    Whole(RawJson),
+    /// A person at a terminal said neither the status nor the next action: it is asked for them.
+    Part(Handoff),
+}
+
 impl HandoffArgs {
-    /// Whether nothing was said about the work.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether the status and the next action are missing.
+    fn is_incomplete(&self) -> bool {
         self.status.is_none() && !self.stdin
     }
 
+    /// What was given; an error if that is too little, and no person is there to be asked. An agent may have a terminal too, and
+    /// would wait for ever.
+    pub(crate) fn given(self, by: &Identity) -> Result<Given, CommandError> {
+        if !self.is_incomplete() || !by.is_person() || !editor::is_possible() {
+            return Ok(Given::Whole(self.handoff()?));
+        }
+        Ok(Given::Part(self.fields()))
+    }
+
     /// The handoff to send. What comes from standard input is passed on as it is; the daemon checks it.
-    pub(crate) fn handoff(self) -> Result<RawJson, CommandError> {
+    fn handoff(self) -> Result<RawJson, CommandError> {
         let bad = |message: String| CommandError::Refused(Error::new(ErrorCode::InvalidHandoff, message));
         if self.stdin {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).map_err(|e| bad(format!("standard input: {e}")))?;
             return RawJson::parse(text).map_err(|e| bad(format!("standard input is not JSON: {e}")));
         }
-        if self.is_empty() {
+        if self.is_incomplete() {
             return Err(bad("the handoff has no status and no next action".into()));
         }
-        let handoff = Handoff {
+        RawJson::of(&self.fields()).map_err(|e| bad(e.to_string()))
+    }
+
+    fn fields(self) -> Handoff {
+        Handoff {
             status: self.status.unwrap_or_default(),
             next_action: self.next_action.unwrap_or_default(),
             artifacts: self.artifacts,
             open_questions: self.open_questions,
             do_not: self.do_not,
-        };
-        RawJson::of(&handoff).map_err(|e| bad(e.to_string()))
+        }
     }
 }
 

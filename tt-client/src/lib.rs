@@ -13,6 +13,7 @@ mod error;
 mod follow;
 #[doc(hidden)]
 pub mod fuzz;
+mod git_hooks;
 mod handoff;
 mod help;
 mod hook;

@@ -22,7 +22,7 @@ use crate::text::names::{self, Names};
 // The workspace argument. A doc comment here would replace the description of the command.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct PathArg {
-    /// The session: any path in it [default: the current directory]
+    /// The workspace: any path in it [default: the current directory]
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
     /// The workspace, as a flag
@@ -33,7 +33,7 @@ pub(crate) struct PathArg {
 // The workspace argument of a command whose positional arguments leave no room for a path.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct PathFlag {
-    /// The session: any path in it [default: the current directory]
+    /// The workspace: any path in it [default: the current directory]
     #[arg(long = "path", value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -7,8 +7,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
 use tt_proto::hello::Anchor;
 use tt_proto::room::Liveness;
+use tt_proto::session::SessionStatus;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
-use tt_rules::{Command, Due, TimerKey};
+use tt_rules::{Command, Due, GiveBackCause, TimerKey};
 use tt_store::Maintenance;
 
 use crate::engine::Engine;
@@ -67,6 +68,7 @@ pub async fn run(
     };
     let changes = async {
         while let Some(agent_id) = changes.recv().await {
+            look_at_its_stick(&engine, &sessions, &agent_id).await;
             let _ = departed.send(Departure::Agent(agent_id));
         }
         std::future::pending::<()>().await;
@@ -185,6 +187,22 @@ pub async fn notice_departures(engine: &Engine, mut departures: UnboundedReceive
             }
         }
     }
+}
+
+/// Gives back what an agent was given for its turn, if that was broken off.
+async fn look_at_its_stick(engine: &Engine, sessions: &Sessions, agent_id: &AgentId) {
+    if sessions.status_of(agent_id).is_some_and(|status| status.status == SessionStatus::Idle) {
+        log_failure("the end of a turn", give_back(engine, agent_id, GiveBackCause::BrokenOff).await);
+    }
+}
+
+/// Gives back what the guard gave an agent, in every room, if the cause asks for that.
+pub async fn give_back(engine: &Engine, agent_id: &AgentId, cause: GiveBackCause) -> Result<(), Error> {
+    let agent = agent_id.clone();
+    for room_id in engine.read(move |reader| reader.rooms_held_by(&agent)).await? {
+        engine.run_system_command(&room_id, Command::GiveBack { agent_id: agent_id.clone(), cause }).await?;
+    }
+    Ok(())
 }
 
 async fn rooms_of(engine: &Engine, departure: Departure) -> Result<Vec<RoomId>, Error> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, oneshot};
-use tt_proto::delivery::DeliveryChanged;
+use tt_proto::delivery::{DeliveryChanged, Surface};
 use tt_proto::event::{Event, EventType};
 use tt_proto::hello::Anchor;
 use tt_proto::policy::Policy;
@@ -228,6 +228,24 @@ impl Engine {
         self.submit(Target::Room(room_id.clone()), None, None, command, |_| ()).await.map(|((), _)| ())
     }
 
+    /// Begins to hand messages over in a way that cannot be recalled. Returns those that were still open.
+    pub async fn begin_attempt(
+        &self,
+        room_id: &RoomId,
+        recipient: &AgentId,
+        event_seqs: Vec<i64>,
+        surface: Surface,
+        tag: &str,
+    ) -> Result<Vec<i64>, Error> {
+        let (recipient, tag) = (recipient.clone(), tag.to_owned());
+        let command = Command::BeginAttempt { recipient, event_seqs, surface, tag };
+        let begun = |outcome: &Outcome<'_>| match outcome.reply {
+            Reply::Begun { event_seqs } => event_seqs.clone(),
+            _ => Vec::new(),
+        };
+        self.submit(Target::Room(room_id.clone()), None, None, command, begun).await.map(|(begun, _)| begun)
+    }
+
     async fn submit<T>(
         &self,
         target: Target,
@@ -300,6 +318,8 @@ impl Engine {
     /// Brings a room up to date with what is not stored: who waits, who was seen when, whose process is alive.
     fn apply_runtime_state(&self, room: &mut Room, from_disk: bool) {
         let (inner, room_id) = (&self.0, room.room_id.clone());
+        room.edits.commit_ended =
+            room.edits.commit.as_ref().is_some_and(|git| inner.processes.liveness(git) == Liveness::Gone);
         // First, because it may have to look at a process, which no lock should wait for.
         let looked_at = looked_at(room);
         let look = |(member, matters): (&mut Arc<Member>, bool)| match matters {
@@ -355,6 +375,8 @@ impl Engine {
     fn run_effects(&self, room_id: &RoomId, committed: Committed) {
         let inner = &self.0;
         let inbox = |agent_id: AgentId| (room_id.clone(), agent_id);
+        // First: who is told of a message looks here for where it is.
+        inner.unread.apply(room_id, committed.unread, committed.deleted);
         for effect in committed.effects {
             match effect {
                 Effect::EndWait { agent_id, end } => inner.waiters.end(room_id, &agent_id, end),
@@ -376,7 +398,6 @@ impl Engine {
         for (joined, agent_id) in joins.filter_map(|event| Some((event.event_seq, event.from_agent_id.clone()?))) {
             inner.membership_cursors.set(inbox(agent_id), joined);
         }
-        inner.unread.apply(room_id, committed.unread, committed.deleted);
         let changes = || delivery_changes(room_id, &committed.changed, &committed.events);
         inner.feed.publish(room_id, &committed.events, changes, committed.deleted);
         if committed.deleted {
@@ -599,7 +620,7 @@ fn delivery_changes(room_id: &RoomId, changed: &[DeliveryChange], events: &[Arc<
         is_late: change.is_late,
         at: change.at,
     };
-    changed.iter().map(change).collect()
+    changed.iter().filter(|change| !change.is_internal).map(change).collect()
 }
 
 fn unreadable(e: &serde_json::Error) -> Error {

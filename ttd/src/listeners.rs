@@ -3,9 +3,10 @@
 //! Nothing of this is stored. A connection that ends, or a daemon that ends, gives back what it held.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
 use tt_proto::delivery::Surface;
 use tt_proto::{AgentId, RoomId};
 use tt_rules::ConnectionId;
@@ -14,7 +15,14 @@ use tt_rules::ConnectionId;
 pub type Inbox = (RoomId, AgentId);
 
 #[derive(Debug, Clone, Default)]
-pub struct Listeners(Arc<Mutex<HashMap<Inbox, Slot>>>);
+pub struct Listeners(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    slots: Mutex<HashMap<Inbox, Slot>>,
+    /// Told, with the listeners, whose messages there may be something to take of.
+    driver: OnceLock<UnboundedSender<AgentId>>,
+}
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -64,10 +72,23 @@ impl Listeners {
         self.lock().len()
     }
 
+    /// From now on this is told with the listeners.
+    pub fn tell_driver(&self, driver: UnboundedSender<AgentId>) {
+        let _ = self.0.driver.set(driver);
+    }
+
     /// Wakes the listeners of an inbox.
     pub fn offer(&self, inbox: &Inbox) {
         if let Some(slot) = self.lock().get(inbox) {
             slot.arrived.notify_waiters();
+        }
+        self.wake_driver(&inbox.1);
+    }
+
+    /// There may be something to do for an agent.
+    pub fn wake_driver(&self, agent_id: &AgentId) {
+        if let Some(driver) = self.0.driver.get() {
+            let _ = driver.send(agent_id.clone());
         }
     }
 
@@ -109,6 +130,7 @@ impl Listeners {
         }
         if offer {
             slot.arrived.notify_waiters();
+            self.wake_driver(&inbox.1);
         }
         if slot.is_unused() {
             slots.remove(inbox);
@@ -127,18 +149,19 @@ impl Listeners {
 
     /// Gives back everything a connection held.
     pub fn end_connection(&self, connection: ConnectionId) {
-        self.lock().retain(|_, slot| {
+        self.lock().retain(|inbox, slot| {
             let before = slot.held.len();
             slot.held.retain(|_, holder| *holder != connection);
             if slot.held.len() < before {
                 slot.arrived.notify_waiters();
+                self.wake_driver(&inbox.1);
             }
             !slot.is_unused()
         });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Inbox, Slot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,7 +12,10 @@ use tt_rules::{DeliveryChange, NewDelivery};
 use crate::listeners::Inbox;
 
 #[derive(Debug, Default)]
-pub struct UnreadCounts(Mutex<HashMap<Inbox, Unread>>);
+pub struct UnreadCounts(Mutex<Counts>);
+
+/// The messages that wait for each member, by the rooms in which they do.
+type Counts = HashMap<AgentId, HashMap<RoomId, Unread>>;
 
 /// What a committed decision changes: for each recipient, messages more and messages less.
 #[derive(Debug, Default)]
@@ -40,18 +43,23 @@ impl UnreadChanges {
 impl UnreadCounts {
     /// Starts from what is stored.
     pub fn load(&self, stored: Vec<(RoomId, AgentId, Unread)>) {
-        *self.lock() = stored.into_iter().map(|(room_id, agent, unread)| ((room_id, agent), unread)).collect();
+        let mut counts = Counts::new();
+        for (room_id, agent, unread) in stored {
+            counts.entry(agent).or_default().insert(room_id, unread);
+        }
+        *self.lock() = counts;
     }
 
     pub fn get(&self, inbox: &Inbox) -> Unread {
-        self.lock().get(inbox).copied().unwrap_or_default()
+        let (room_id, agent) = inbox;
+        self.lock().get(agent).and_then(|rooms| rooms.get(room_id)).copied().unwrap_or_default()
     }
 
     /// The rooms in which messages wait for a member; those with messages that interrupt come first.
     pub fn rooms_of(&self, agent: &AgentId) -> Vec<(RoomId, Unread)> {
         let counts = self.lock();
-        let mine = counts.iter().filter(|((_, recipient), _)| recipient == agent);
-        let mut rooms: Vec<_> = mine.map(|((room_id, _), unread)| (room_id.clone(), *unread)).collect();
+        let mine = counts.get(agent).into_iter().flatten();
+        let mut rooms: Vec<_> = mine.map(|(room_id, unread)| (room_id.clone(), *unread)).collect();
         drop(counts);
         rooms.sort_by(|(a, of_a), (b, of_b)| (of_b.interrupts, a).cmp(&(of_a.interrupts, b)));
         rooms
@@ -63,8 +71,8 @@ impl UnreadCounts {
         }
         let mut counts = self.lock();
         for (agent, change) in changes.0 {
-            let inbox = (room_id.clone(), agent);
-            let count = counts.entry(inbox.clone()).or_default();
+            let rooms = counts.entry(agent.clone()).or_default();
+            let count = rooms.entry(room_id.clone()).or_default();
             let interrupts = |hint| usize::from(hint == DeliveryHint::Interrupt);
             match change {
                 Change::Opened(hint) => {
@@ -77,15 +85,21 @@ impl UnreadCounts {
                 }
             }
             if count.is_empty() {
-                counts.remove(&inbox);
+                rooms.remove(room_id);
+            }
+            if rooms.is_empty() {
+                counts.remove(&agent);
             }
         }
         if deleted {
-            counts.retain(|(room, _), _| room != room_id);
+            counts.retain(|_, rooms| {
+                rooms.remove(room_id);
+                !rooms.is_empty()
+            });
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Inbox, Unread>> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -56,6 +56,17 @@ impl Directory {
         Ok(Self { home: home.map(Path::to_owned), path: dir })
     }
 
+    /// The directory of a file that is there or is to be, with the file's own path. Symlinks are resolved as far as there is
+    /// anything. None if that is no usable path.
+    pub fn of_file(asked: &Path, home: Option<&Path>) -> Option<(Self, PathBuf)> {
+        let there = asked.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+        let (above, found) = there?;
+        let file = asked.strip_prefix(above).ok().map_or_else(|| found.clone(), |rest| found.join(rest));
+        let dir = if found.is_dir() { found } else { found.parent()?.to_owned() };
+        dir.to_str()?;
+        Some((Self { home: home.map(Path::to_owned), path: dir }, file))
+    }
+
     /// The working directory of a process, if the kernel names the one that was asked for. What the kernel says is
     /// canonical, so the filesystem need not be asked.
     pub fn of_process(asked: &Path, kernel: Option<PathBuf>, home: Option<&Path>) -> Option<Self> {

@@ -8,6 +8,7 @@ mod escape;
 mod events;
 mod frames;
 mod handoffs;
+mod hook_edits;
 mod hook_input;
 mod mcp;
 mod requests;
@@ -31,7 +32,8 @@ pub struct TargetInfo {
 pub const ALL: &[TargetInfo] = &[
     TargetInfo { name: "words", share: 240, make: || Box::new(words::Words) },
     TargetInfo { name: "escape", share: 200, make: || Box::new(escape::Escape) },
-    TargetInfo { name: "hook_input", share: 150, make: || Box::new(hook_input::HookInput) },
+    TargetInfo { name: "hook_input", share: 130, make: || Box::new(hook_input::HookInput) },
+    TargetInfo { name: "hook_edits", share: 20, make: || Box::new(hook_edits::HookEdits) },
     TargetInfo { name: "session_files", share: 20, make: || Box::new(session_files::SessionFiles) },
     TargetInfo { name: "codex_messages", share: 20, make: || Box::new(codex_messages::CodexMessages) },
     TargetInfo { name: "transcripts", share: 20, make: || Box::new(transcripts::Transcripts) },

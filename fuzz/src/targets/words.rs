@@ -55,9 +55,15 @@ impl Target for Words {
         let duration = parse_duration(text);
         if let Some(duration) = duration {
             ensure!(duration.is_zero() || !text.contains('-'), "{text:?} is {duration:?}");
-            for key in PolicyOverrides::KEYS {
-                let _ = PolicyOverrides::default().set(key, duration);
-            }
+        }
+        for key in PolicyOverrides::KEYS {
+            let set = PolicyOverrides::default().set(key, text);
+            let expected = match *key {
+                "max_batch" | "max_wakes" | "ways" => continue,
+                "guard" => matches!(text, "off" | "advise" | "enforce"),
+                _ => duration.is_some(),
+            };
+            ensure!(set.is_ok() == expected, "{key} = {text:?}");
         }
         let agent = AgentId::parse(text);
         if let Ok(agent) = &agent {

@@ -94,6 +94,9 @@ pub struct EventPage {
     /// Whether there are more than `earlier`, which were not counted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub earlier_is_more: bool,
+    /// Whether newer events match, on a page of those after a cursor.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub more: bool,
     /// The messages among them that nobody was handed, and nobody will be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undelivered: Vec<Undelivered>,
@@ -110,7 +113,7 @@ pub struct Undelivered {
 impl EventPage {
     /// A page, after which reading goes on at this cursor.
     pub fn new(events: Vec<Event>, cursor_event_seq: i64) -> Self {
-        Self { events, cursor_event_seq, earlier: 0, earlier_is_more: false, undelivered: Vec::new() }
+        Self { events, cursor_event_seq, earlier: 0, earlier_is_more: false, more: false, undelivered: Vec::new() }
     }
 
     /// What became of a message of this page, if nobody was handed it.

@@ -103,7 +103,10 @@ impl FieldType for OneOrMany {
     const JSON_TYPE: JsonType = JsonType::Strings;
 
     fn check_size(&self, field: &str) -> Result<(), Error> {
-        check_list(field, self.names().iter().map(String::as_str))
+        // Paths are longer than names.
+        let max = if field == "edits" { MAX_TEXT_BYTES } else { MAX_ID_BYTES };
+        check_count(field, self.names().len())?;
+        self.names().iter().try_for_each(|name| check_length(field, name, max))
     }
 }
 
@@ -133,11 +136,16 @@ impl FieldType for Greeting {
 /// The most names in a list.
 const MAX_NAMES: usize = 128;
 
-fn check_list<'a>(field: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Result<(), Error> {
-    if names.len() > MAX_NAMES {
-        let message = format!("{field} has {} entries; at most {MAX_NAMES} are allowed", names.len());
+fn check_count(field: &str, count: usize) -> Result<(), Error> {
+    if count > MAX_NAMES {
+        let message = format!("{field} has {count} entries; at most {MAX_NAMES} are allowed");
         return Err(Error::new(ErrorCode::InvalidInput, message).detail("field", field));
     }
+    Ok(())
+}
+
+fn check_list<'a>(field: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Result<(), Error> {
+    check_count(field, names.len())?;
     names.into_iter().try_for_each(|name| check_length(field, name, MAX_ID_BYTES))
 }
 

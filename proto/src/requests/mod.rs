@@ -8,6 +8,7 @@ mod daemon;
 mod deliveries;
 mod events;
 mod field;
+mod guard;
 mod messages;
 mod notes;
 mod reminders;
@@ -24,6 +25,7 @@ pub use daemon::*;
 pub use deliveries::*;
 pub use events::*;
 pub use field::{Field, FieldType, JsonType};
+pub use guard::*;
 pub use messages::*;
 pub use notes::*;
 pub use reminders::*;
@@ -127,6 +129,7 @@ table! {
         ReportSession,
         ListSessions,
         PeekSession,
+        CheckGuard,
     }
     streams {
         SubscribeEvents,

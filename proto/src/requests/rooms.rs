@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::field::methods;
 use crate::compact::{is_default, is_zero};
 use crate::handoff::RawJson;
-use crate::policy::{Policy, PolicyOverrides};
+use crate::policy::{Guard, Policy, PolicyOverrides};
 use crate::room::{Member, Room, RoomSummary, Takeover};
 use crate::{AgentId, RoomId, WallTime};
 
@@ -161,6 +161,15 @@ pub struct RoomState {
     pub handoff_from: Option<AgentId>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub takeover: Takeover,
+    /// How strictly the stick is kept before an edit.
+    #[serde(default)]
+    pub guard: Guard,
+    /// The guard gave the holder the stick, and gives it back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub by_guard: bool,
+    /// The files that the holder edited in this turn, as far as its hooks told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edited_files: Vec<String>,
     /// How many notes are not resolved.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub open_notes: usize,

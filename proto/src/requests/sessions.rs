@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field::methods;
+use crate::filter::OneOrMany;
 use crate::session::{PeekLine, Session, SessionStatus};
 use crate::{AgentId, RoomId, WallTime};
 
@@ -33,6 +34,11 @@ methods! {
         previous_session_id: Option<String>,
         /// What this hook prints at this moment reaches the model of its session, so the answer may say something.
         can_speak: Option<bool>,
+        /// The files that the tool is about to change, as absolute paths: what is answered decides whether it may. Only a hook that can
+        /// keep the tool from running names them.
+        edits: Option<OneOrMany>,
+        /// The tool runs a shell command.
+        is_shell: Option<bool>,
     }
 
     /// Lists the sessions that are known, the living ones first, as many as fit an answer.
@@ -58,6 +64,9 @@ pub struct Reported {
     /// What the hook has to print. Absent with nothing to say, and for a hook that cannot speak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub say: Option<Say>,
+    /// The tool is not to be run, and why, for the model. What others wrote is in it only inside a framed block, escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
 }
 
 /// What a hook tells the model of its session.

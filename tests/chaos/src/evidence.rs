@@ -39,6 +39,9 @@ pub(crate) struct Delivery {
     pub event_seq: i64,
     pub recipient: String,
     pub state: String,
+    pub has_deadline: bool,
+    /// Of a question that its sender asked one member and that ended without an answer in time: how often it was told so.
+    pub told: Option<i64>,
 }
 
 /// What one process was told.
@@ -54,7 +57,7 @@ pub(crate) struct Told {
 pub(crate) struct Output {
     pub name: String,
     pub agent_id: String,
-    /// `recv`, `follow`, `wait`, `mcp` or `events`.
+    /// `recv`, `follow`, `wait`, `mcp`, `hook` or `events`.
     pub kind: String,
     pub event_seqs: Vec<i64>,
 }
@@ -66,6 +69,8 @@ pub(crate) const MEMBER: &str = "member-";
 pub(crate) struct Evidence {
     pub rows: Vec<Row>,
     pub stick: Stick,
+    /// The holder was given the stick by the guard.
+    pub is_given: bool,
     pub deliveries: Vec<Delivery>,
     pub notes: BTreeSet<String>,
     pub told: Vec<Told>,
@@ -97,22 +102,29 @@ impl Evidence {
         for path in files(&places.outputs())? {
             let file = file_name(&path);
             let Some((name, kind)) = file.rsplit_once('.') else { continue };
-            if !matches!(kind, "recv" | "follow" | "wait" | "mcp" | "events") {
+            if !matches!(kind, "recv" | "follow" | "wait" | "mcp" | "hook" | "events") {
                 continue;
             }
             let event_seqs = events_in(kind, &std::fs::read_to_string(&path)?);
-            outputs.push(Output {
-                agent_id: agent_of(name)?,
+            let agent_ids = if kind == "hook" { members_of(name, &told) } else { [agent_of(name)?].into() };
+            let output = |agent_id| Output {
+                agent_id,
                 name: name.to_owned(),
                 kind: kind.to_owned(),
-                event_seqs,
-            });
+                event_seqs: event_seqs.clone(),
+            };
+            outputs.extend(agent_ids.into_iter().map(output));
         }
         Ok(Self {
             rows: rows(&database)?,
             stick: database.query_row("SELECT turn_id, owner, reserved_for FROM path_rooms", [], |row| {
                 Ok(Stick { turn_id: row.get(0)?, owner: row.get(1)?, reserved_for: row.get(2)? })
             })?,
+            is_given: database.query_row(
+                "SELECT coalesce(json_extract(edits_json, '$.by_guard'), 0) FROM path_rooms",
+                [],
+                |row| row.get(0),
+            )?,
             deliveries: deliveries(&database)?,
             notes: notes(&database)?,
             told,
@@ -121,6 +133,18 @@ impl Evidence {
             panics: panics(data)?,
         })
     }
+}
+
+/// The members that an actor was in turn, or was taken for. What a hook says is for the conversation that it is about, and which of
+/// them that was then is not written down.
+fn members_of(name: &str, told: &[Told]) -> BTreeSet<String> {
+    let actor = |name: &str| name.split('.').next().map(str::to_owned);
+    let of_it = || told.iter().filter(|told| actor(&told.name) == actor(name));
+    let joined = of_it().flat_map(|told| &told.entries).filter_map(|entry| match &entry.fact {
+        Fact::Joined { agent_id } => Some(agent_id),
+        _ => None,
+    });
+    of_it().map(|told| &told.agent_id).chain(joined).cloned().collect()
 }
 
 /// What a process was told, apart for each of the members that it was in turn.
@@ -158,9 +182,22 @@ fn rows(database: &Connection) -> Fallible<Vec<Row>> {
 }
 
 fn deliveries(database: &Connection) -> Fallible<Vec<Delivery>> {
-    let mut statement = database.prepare("SELECT event_seq, recipient_agent_id, state FROM deliveries")?;
-    let delivery =
-        |row: &rusqlite::Row<'_>| Ok(Delivery { event_seq: row.get(0)?, recipient: row.get(1)?, state: row.get(2)? });
+    let sql = "SELECT d.event_seq, d.recipient_agent_id, d.state, d.expires_at IS NOT NULL,
+                 iif(d.is_over AND e.to_agent_id IS NOT NULL,
+                     (SELECT count(*) FROM deliveries n JOIN room_events m ON m.event_seq = n.event_seq
+                      WHERE n.reply_to = d.event_seq AND m.from_agent_id IS NULL
+                      AND json_extract(m.payload_json, '$.notice') IN ('expired', 'not_answered', 'recipient_gone')), NULL)
+               FROM deliveries d JOIN room_events e ON e.event_seq = d.event_seq";
+    let mut statement = database.prepare(sql)?;
+    let delivery = |row: &rusqlite::Row<'_>| {
+        Ok(Delivery {
+            event_seq: row.get(0)?,
+            recipient: row.get(1)?,
+            state: row.get(2)?,
+            has_deadline: row.get(3)?,
+            told: row.get(4)?,
+        })
+    };
     Ok(statement.query_map([], delivery)?.collect::<Result<_, _>>()?)
 }
 
@@ -201,8 +238,17 @@ fn events_in(kind: &str, text: &str) -> Vec<i64> {
             let events = |line: Value| line["events"].as_array().cloned().unwrap_or_default();
             lines.flat_map(events).filter(|event| is_message(&event)).filter_map(|e| e["event_seq"].as_i64()).collect()
         }
+        "hook" => block_in(text),
         _ => lines.filter_map(|line| line["event_seq"].as_i64()).collect(),
     }
+}
+
+/// The messages in what a hook said: a line each, in the text for the model. Half an answer is none.
+fn block_in(text: &str) -> Vec<i64> {
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
+    let context = answer["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default();
+    let lines = context.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter_map(|line| line["event_seq"].as_i64()).collect()
 }
 
 fn panics(data: &Path) -> Fallible<Vec<String>> {
@@ -217,6 +263,21 @@ fn panics(data: &Path) -> Fallible<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_hook_says_was_shown_to_the_members_of_its_session() {
+        let said =
+            |context: &str| serde_json::json!({"hookSpecificOutput": {"additionalContext": context}}).to_string();
+        let block = said("You hold the stick.\n{\"event_seq\":7,\"body\":\"x\"}\n{\"event_seq\":9}\n[end]");
+        assert_eq!(events_in("hook", &block), [7, 9]);
+        assert_eq!(events_in("hook", &block[..block.len() - 1]), [] as [i64; 0], "cut off");
+        let told = |name: &str, agent_id: &str, joined: &[&str]| {
+            let entry = |agent_id: &&str| Entry { at: 0, fact: Fact::Joined { agent_id: (*agent_id).into() } };
+            Told { name: name.into(), agent_id: agent_id.into(), entries: joined.iter().map(entry).collect() }
+        };
+        let all = [told("session-0.1", "a", &["b"]), told("session-0.2", "c", &[]), told("session-1.1", "d", &["e"])];
+        assert_eq!(members_of("session-0.2.17", &all), ["a", "b", "c"].map(str::to_owned).into());
+    }
 
     #[test]
     fn what_a_session_was_told_belongs_to_the_member_that_it_was_then() {

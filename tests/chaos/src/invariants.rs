@@ -16,9 +16,12 @@ pub(crate) const ALL: &[Check] = &[
     ("the daemon never panics", |evidence| evidence.panics.clone()),
     ("at most one member holds the stick", one_holder),
     ("a turn is what its holder was told", told_turns),
+    ("an edit is told of a turn that is in the log", told_edits),
+    ("what the guard gave is given back", given_back),
     ("a turn that is over is not renewed", no_turn_renewed_after_its_end),
     ("nothing acknowledged is lost", nothing_lost),
     ("every message is shown to each recipient", everything_shown),
+    ("the end of a question is told once", questions_end_once),
     ("nothing is shown again after its confirmation", nothing_shown_again),
     ("messages of one sender are sent once and keep their order", in_order),
     ("a stream of events has no gap", no_gap),
@@ -92,6 +95,27 @@ fn told_turns(evidence: &Evidence) -> Vec<String> {
     broken
 }
 
+/// A session that was told that the guard gave it the stick has that turn in the log, and nobody else has.
+fn told_edits(evidence: &Evidence) -> Vec<String> {
+    let is_given = |row: &&Row| row.event_type == "claim" && row.reason.as_deref() == Some("guard");
+    let given: HashMap<i64, &Row> = evidence.rows.iter().filter(is_given).map(|row| (row.turn_id, row)).collect();
+    let mut broken = Vec::new();
+    for told in &evidence.told {
+        for entry in &told.entries {
+            let Fact::Given { turn_id } = &entry.fact else { continue };
+            if given.get(turn_id).is_none_or(|row| row.from != told.agent_id) {
+                broken.push(format!("{} edits in turn {turn_id}, and the log has {:?}", told.name, given.get(turn_id)));
+            }
+        }
+    }
+    broken
+}
+
+/// When everybody has left, nobody holds a stick that the guard gave.
+fn given_back(evidence: &Evidence) -> Vec<String> {
+    if evidence.is_given { vec![format!("{:?} is left over", evidence.stick)] } else { Vec::new() }
+}
+
 /// Once a member was told that it has a later turn, a heartbeat for an earlier one is refused.
 fn no_turn_renewed_after_its_end(evidence: &Evidence) -> Vec<String> {
     let entries = || evidence.told.iter().flat_map(|told| told.entries.iter().map(move |entry| (told, entry)));
@@ -160,11 +184,23 @@ fn everything_shown(evidence: &Evidence) -> Vec<String> {
     let mut broken = Vec::new();
     for delivery in &evidence.deliveries {
         let was_shown = shown.get(delivery.recipient.as_str()).is_some_and(|seqs| seqs.contains(&delivery.event_seq));
-        if delivery.state != "delivered" || !was_shown {
+        let is_well = match delivery.state.as_str() {
+            "delivered" | "answered" => was_shown,
+            // Somebody may have been about to confirm it.
+            "expired" => delivery.has_deadline,
+            _ => false,
+        };
+        if !is_well {
             broken.push(format!("{delivery:?}, shown: {was_shown}"));
         }
     }
     broken
+}
+
+/// Who asked and is not there is told nothing.
+fn questions_end_once(evidence: &Evidence) -> Vec<String> {
+    let told_again = evidence.deliveries.iter().filter(|delivery| delivery.told.is_some_and(|count| count > 1));
+    told_again.map(|delivery| format!("{delivery:?}")).collect()
 }
 
 fn nothing_shown_again(evidence: &Evidence) -> Vec<String> {
@@ -324,7 +360,10 @@ mod tests {
 
     /// A small world in which everything is well: `a` sends and has a turn, `b` reads and has the next one.
     fn well() -> Evidence {
-        let delivered = |event_seq| Delivery { event_seq, recipient: "b".into(), state: "delivered".into() };
+        let delivered = |event_seq| {
+            let (recipient, state) = ("b".into(), "delivered".into());
+            Delivery { event_seq, recipient, state, has_deadline: false, told: Some(1) }
+        };
         let gave = Fact::Gave { turn_id: 1, event_seq: 4 };
         let a = vec![sent(1, "a.1 #1"), sent(2, "a.1 #2"), turn(1, "l1"), gave, Fact::Noted { note_id: "n".into() }];
         let b = vec![Fact::Shown { event_seq: 1 }, Fact::Confirmed { event_seqs: vec![1] }, turn(2, "l2")];
@@ -337,6 +376,7 @@ mod tests {
                 row(5, "claim", "b", 2),
             ],
             stick: Stick { turn_id: 2, owner: Some("b".into()), reserved_for: None },
+            is_given: false,
             deliveries: vec![delivered(1), delivered(2)],
             notes: ["n".to_owned()].into(),
             told: vec![told("a-0.1", "a", a), told("b-0.1", "b", b)],
@@ -366,6 +406,10 @@ mod tests {
             ("at most one member holds the stick", |e| e.stick.owner = Some("a".into())),
             ("a turn is what its holder was told", |e| e.told[0].entries[2].fact = turn(2, "l1")),
             ("a turn is what its holder was told", |e| e.told[1].entries[2].fact = turn(2, "l1")),
+            ("an edit is told of a turn that is in the log", |e| {
+                e.told[0].entries.push(Entry { at: 10, fact: Fact::Given { turn_id: 1 } });
+            }),
+            ("what the guard gave is given back", |e| e.is_given = true),
             ("a turn that is over is not renewed", |e| {
                 let fact = Fact::Renewed { turn_id: 1, asked_at: 9 };
                 e.told[0].entries.push(Entry { at: 10, fact });
@@ -374,7 +418,9 @@ mod tests {
             ("nothing acknowledged is lost", |e| e.notes.clear()),
             ("nothing acknowledged is lost", |e| e.rows[3].from = "b".into()),
             ("every message is shown to each recipient", |e| e.deliveries[0].state = "pending".into()),
+            ("every message is shown to each recipient", |e| e.deliveries[0].state = "expired".into()),
             ("every message is shown to each recipient", |e| e.outputs[0].event_seqs.clear()),
+            ("the end of a question is told once", |e| e.deliveries[0].told = Some(2)),
             ("nothing is shown again after its confirmation", |e| e.outputs[0].event_seqs.push(1)),
             ("nothing is shown again after its confirmation", |e| e.outputs[0].event_seqs.push(2)),
             ("nothing is shown again after its confirmation", |e| {

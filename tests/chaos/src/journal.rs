@@ -46,6 +46,14 @@ pub(crate) enum Fact {
     Noted {
         note_id: String,
     },
+    /// A call was made as this member. The actor may turn out to be another.
+    Joined {
+        agent_id: String,
+    },
+    /// A hook said that the actor was given the stick for an edit.
+    Given {
+        turn_id: i64,
+    },
     /// From here on the actor is this member, until it says so of another.
     Lives {
         agent_id: String,

@@ -9,7 +9,8 @@ use tt_proto::message::{MessageSent, Notice};
 use tt_proto::requests::{GetMessageStatus, Reply, SendMessage, Sent};
 use tt_proto::{Error, ErrorCode};
 
-use super::msg::{HintFlags, millis, read_stdin, sent_text};
+use super::body::BodyArgs;
+use super::msg::{HintFlags, millis, sent_text};
 use crate::Context;
 use crate::cli::duration;
 use crate::connect::DEADLINE;
@@ -28,9 +29,8 @@ const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
 pub(crate) struct AskArgs {
     /// The member (name, agent id, or the beginning of one), or `room` for everyone
     who: String,
-    /// The question
-    #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
-    body: Vec<String>,
+    #[command(flatten)]
+    question: BodyArgs,
     /// How long to wait for the answer [default: 5m]
     #[arg(long, value_name = "D", value_parser = duration)]
     timeout: Option<Duration>,
@@ -39,9 +39,6 @@ pub(crate) struct AskArgs {
     no_wait: bool,
     #[command(flatten)]
     hint: HintFlags,
-    /// Read the question from standard input, unchanged
-    #[arg(long)]
-    stdin: bool,
     #[command(flatten)]
     path: PathFlag,
 }
@@ -51,12 +48,8 @@ pub(crate) struct AskArgs {
 pub(crate) struct ReplyArgs {
     /// The number of the message you answer
     event_seq: i64,
-    /// The answer
-    #[arg(required_unless_present = "stdin", conflicts_with = "stdin")]
-    body: Vec<String>,
-    /// Read the answer from standard input, unchanged
-    #[arg(long)]
-    stdin: bool,
+    #[command(flatten)]
+    answer: BodyArgs,
     #[command(flatten)]
     path: PathFlag,
 }
@@ -87,7 +80,7 @@ struct Asked<'a> {
 }
 
 pub(crate) fn run_ask(context: &Context, args: AskArgs) -> Result<(), CommandError> {
-    let body = if args.stdin { read_stdin()? } else { args.body.join(" ") };
+    let body = args.question.text()?;
     let key = fresh_key();
     let ask = |room_id| SendMessage {
         room_id,
@@ -167,7 +160,7 @@ fn outcome(events: &[Event], question: i64) -> Option<Outcome> {
 }
 
 pub(crate) fn run_reply(context: &Context, args: ReplyArgs) -> Result<(), CommandError> {
-    let body = if args.stdin { read_stdin()? } else { args.body.join(" ") };
+    let body = args.answer.text()?;
     if body.trim().is_empty() {
         return Err(CommandError::Refused(Error::new(ErrorCode::InvalidBody, "the answer is blank")));
     }

@@ -60,7 +60,7 @@ function __tt_ask
     command tt complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null
 end
 complete -c tt -n "test (count (commandline -opc)) -gt 1" -a "(__tt_ask)"
-for option in from target event path
+for option in from to target event path
     complete -c tt -n "contains -- --$option (commandline -opc)[-1]" -l $option -x -a "(__tt_ask)"
 end
 "#;

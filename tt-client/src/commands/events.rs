@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use tt_proto::escape::escape_text;
 use tt_proto::event::Event;
 use tt_proto::filter::OneOrMany;
 use tt_proto::requests::{EventPage, GetRoomEvents, SubscribeEvents, WaitForEvents};
@@ -15,7 +16,7 @@ use crate::error::CommandError;
 use crate::follow::{Signals, WriteResult, block_on, end_typed_line, print_cursor, reader_gone, write_line};
 use crate::live_session::LiveSession;
 use crate::session::{PathArg, Session};
-use crate::text::{Style, names::Names, render};
+use crate::text::{Style, names::Names, render, shell::shell_word};
 
 /// How long one call waits. A longer wait is made of several calls.
 const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     /// The newest events before this one: its number, or the beginning of its id
     #[arg(long, value_name = "SEQ", conflicts_with_all = ["after", "wait", "follow"])]
     before: Option<String>,
-    /// Only what happened since then: 2h, or 2026-11-16T09:00:00Z
+    /// Only what happened since then: 2h, 09:30, 2026-11-16 or 2026-11-16T09:30:00Z
     #[arg(long, value_name = "D|TIME", value_parser = since, conflicts_with_all = ["wait", "follow"])]
     since: Option<WallTime>,
     /// Only what has these words in its message, handoff or reason; the beginning of a word is enough
@@ -76,9 +77,10 @@ pub(crate) struct EventQuery {
 
 /// Reads how long ago, or when.
 fn since(text: &str) -> Result<WallTime, String> {
-    let ago = tt_proto::time::parse_duration(text).map(|ago| render::now() - ago);
-    ago.or_else(|| WallTime::parse(text))
-        .ok_or_else(|| "use a duration, such as 30m or 2h, or a time, such as 2026-11-16T09:00:00Z".to_owned())
+    let now = render::now();
+    let ago = tt_proto::time::parse_duration(text).map(|ago| now - ago);
+    ago.or_else(|| render::time_of(text, now))
+        .ok_or_else(|| "use a duration, such as 30m or 2h, or a time, such as 09:30 or 2026-11-16T09:30:00Z".to_owned())
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
@@ -93,7 +95,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     };
     let after = args.after.as_deref().map(|text| number(&mut session, text)).transpose()?;
     let before = args.before.as_deref().map(|text| number(&mut session, text)).transpose()?;
-    let (waits, since) = (args.wait, args.since);
+    let (waits, since, same) = (args.wait, args.since, args.narrowing());
     let query = args.query(from, target, after);
     let events = if waits {
         query.wait_for_events(&mut session)?
@@ -102,7 +104,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         session.client.call(&request)?
     };
     let names = session.names()?;
-    Ok(session.output.answer(&events, |events, style| text(events, &names, style))?)
+    Ok(session.output.answer(&events, |events, style| text(events, &same, &names, style))?)
 }
 
 /// The number of an event, given as such or by the beginning of its id.
@@ -138,6 +140,18 @@ async fn follow(context: &Context, args: Args) -> Result<(), CommandError> {
 }
 
 impl Args {
+    /// The command with the flags that narrow it, as they were typed: what is before or after a page is asked for with the same.
+    fn narrowing(&self) -> String {
+        let flags = [
+            ("--event", self.event_type.as_ref().map(|types| types.join(","))),
+            ("--target", self.target.clone()),
+            ("--from", self.from.clone()),
+            ("--grep", self.grep.clone()),
+        ];
+        let flags = flags.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", shell_word(&value?))));
+        "tt events".to_owned() + &flags.collect::<String>()
+    }
+
     fn query(self, from: Option<AgentId>, target: Option<String>, after: Option<i64>) -> EventQuery {
         EventQuery {
             event_type: self.event_type.map(OneOrMany::Many),
@@ -276,15 +290,20 @@ async fn print_stream(
     }
 }
 
-fn text(events: &EventPage, names: &Names, style: &Style) -> String {
+/// The page, with the commands that show what is before and after it.
+fn text(events: &EventPage, command: &str, names: &Names, style: &Style) -> String {
     let Some(first) = events.events.first() else { return "nothing found".into() };
     let mut text = String::new();
     if events.earlier > 0 {
         let more = if events.earlier_is_more { "more than " } else { "" };
-        let line = format!("{more}{} earlier: tt events --before {}", events.earlier, first.event_seq);
-        text.push_str(&style.row("", &style.dim(&line)));
+        let line = format!("{more}{} earlier: {command} --before {}", events.earlier, first.event_seq);
+        text.push_str(&style.row("", &style.dim(&escape_text(&line))));
     }
     let line = |event: &Event| render::logged(event, events.undelivered(event.event_seq), names, style);
     text.extend(events.events.iter().map(line));
+    if events.more {
+        let line = format!("there are later ones: {command} --after {}", events.cursor_event_seq);
+        text.push_str(&style.row("", &style.dim(&escape_text(&line))));
+    }
     text
 }

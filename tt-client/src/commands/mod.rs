@@ -1,12 +1,14 @@
-//! One file per command.
+//! One file per command, and `body`, the text that several of them send.
 
 pub(crate) mod ask;
+pub(crate) mod body;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod deliveries;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod guard;
 pub(crate) mod heartbeat;
 pub(crate) mod help;
 pub(crate) mod hook;

@@ -1,6 +1,5 @@
 //! `tt msg send` and `tt msg recv`. What became of messages is in `deliveries.rs`.
 
-use std::io::Read;
 use std::time::{Duration, Instant};
 
 use tt_proto::delivery::{Recipient, Surface};
@@ -10,6 +9,7 @@ use tt_proto::message::DeliveryHint;
 use tt_proto::requests::{EventPage, SendMessage, Sent};
 use tt_proto::{AgentId, Error, ErrorCode};
 
+use super::body::read_stdin;
 use super::events::{EventQuery, follow_events};
 use crate::Context;
 use crate::cli::duration;
@@ -168,13 +168,6 @@ pub(crate) fn send(context: &Context, args: SendArgs) -> Result<(), CommandError
     };
     let (session, sent) = Session::find_and_call(context, args.path, send)?;
     Ok(session.output.answer(&sent, sent_text)?)
-}
-
-pub(crate) fn read_stdin() -> Result<String, CommandError> {
-    let mut bytes = Vec::new();
-    let bad = |what: String| CommandError::Refused(Error::new(ErrorCode::InvalidBody, what));
-    std::io::stdin().read_to_end(&mut bytes).map_err(|e| bad(format!("standard input: {e}")))?;
-    String::from_utf8(bytes).map_err(|_| bad("standard input is not UTF-8".into()))
 }
 
 pub(crate) fn sent_text(sent: &Sent, style: &Style) -> String {

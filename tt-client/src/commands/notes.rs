@@ -1,12 +1,11 @@
 //! `tt notes add|list|resolve`.
 
-use std::io::Read;
-
+use tt_proto::NoteId;
 use tt_proto::escape::escape_text;
 use tt_proto::note::Note;
 use tt_proto::requests::{AddNote, ListNotes, NoteList, ResolveNote};
-use tt_proto::{Error, ErrorCode, NoteId};
 
+use super::body::BodyArgs;
 use crate::Context;
 use crate::error::CommandError;
 use crate::session::{PathFlag, Session, fresh_key};
@@ -17,18 +16,11 @@ pub(crate) enum Args {
     /// Add a note, which stays until it is resolved
     #[command(after_help = "Example:\n  tt notes add the cart rounds twice")]
     Add {
-        /// The note
-        #[arg(required_unless_present_any = ["stdin", "message"], conflicts_with_all = ["stdin", "message"])]
-        body: Vec<String>,
-        /// The note, as a flag
-        #[arg(short, long, value_name = "T", conflicts_with = "stdin")]
-        message: Option<String>,
+        #[command(flatten)]
+        note: BodyArgs,
         /// The turn it is about
         #[arg(long, value_name = "N")]
         turn: Option<i64>,
-        /// Read it from standard input
-        #[arg(long)]
-        stdin: bool,
         #[command(flatten)]
         path: PathFlag,
     },
@@ -58,8 +50,8 @@ pub(crate) enum Args {
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     match args {
-        Args::Add { body, message, turn, stdin, path } => {
-            let body = if stdin { read_stdin()? } else { message.unwrap_or_else(|| body.join(" ")) };
+        Args::Add { note, turn, path } => {
+            let body = note.text()?;
             let key = fresh_key();
             let add = |room_id| AddNote { room_id, body: body.clone(), turn_id: turn, idempotency_key: key.clone() };
             let (session, note) = Session::find_and_call(context, path, add)?;
@@ -94,14 +86,6 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
                 .answer(&resolved, |resolved, _| format!("resolved {}", escape_text(resolved.note_id.as_str())))?)
         }
     }
-}
-
-fn read_stdin() -> Result<String, CommandError> {
-    let mut text = String::new();
-    let bad =
-        |e: std::io::Error| CommandError::Refused(Error::new(ErrorCode::InvalidBody, format!("standard input: {e}")));
-    std::io::stdin().read_to_string(&mut text).map_err(bad)?;
-    Ok(text)
 }
 
 fn text(notes: &NoteList, names: &Names, style: &Style) -> String {

@@ -1,12 +1,13 @@
 //! `tt release` and `tt pass`: end the turn, with a handoff.
 
-use tt_proto::requests::{Heartbeat, PassStick, ReleaseStick, Relinquished, RoomState};
-use tt_proto::{Error, ErrorCode, LeaseId};
+use tt_proto::handoff::RawJson;
+use tt_proto::requests::{Heartbeat, Method, PassStick, ReleaseStick, Relinquished, RoomState};
+use tt_proto::{Error, ErrorCode, LeaseId, RoomId};
 
 use crate::Context;
-use crate::editor::{self, Draft, KEEP_ALIVE_INTERVAL};
+use crate::editor::{Draft, KEEP_ALIVE_INTERVAL};
 use crate::error::CommandError;
-use crate::handoff::HandoffArgs;
+use crate::handoff::{Given, HandoffArgs};
 use crate::session::{PathArg, Session, fresh_key};
 use crate::text::names::name;
 
@@ -23,7 +24,9 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt pass codex --status \"parser done\" --next-action \"write the tests\"")]
+#[command(
+    after_help = "Without a handoff, a person is asked for it in $EDITOR.\n\nExample:\n  tt pass codex --status \"parser done\" --next-action \"write the tests\""
+)]
 pub(crate) struct PassArgs {
     /// The member: name, agent id, or the beginning of one
     who: String,
@@ -34,51 +37,59 @@ pub(crate) struct PassArgs {
 }
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
-    // A person who says nothing is asked, in an editor and with the stick in hand.
-    let ask = args.handoff.is_empty() && editor::is_possible();
-    let given = if ask { None } else { Some(args.handoff.handoff()?) };
     let (mut session, state) = Session::find_state(context, args.path)?;
-    let (lease, turn) = held(&session, state)?;
+    let given = args.handoff.given(&session.client.welcome().identity)?;
+    let turn = held(&session, state)?;
+    relinquish(context, &mut session, given, turn, |room_id, (lease_id, turn), handoff, idempotency_key| ReleaseStick {
+        room_id,
+        lease_id,
+        expected_turn_id: turn,
+        handoff,
+        idempotency_key,
+    })
+}
+
+pub(crate) fn run_pass(context: &Context, args: PassArgs) -> Result<(), CommandError> {
+    let (mut session, state) = Session::find_state(context, args.path)?;
+    let given = args.handoff.given(&session.client.welcome().identity)?;
+    let to = session.member(&args.who)?;
+    let turn = held(&session, state)?;
+    relinquish(context, &mut session, given, turn, |room_id, (lease_id, turn), handoff, idempotency_key| PassStick {
+        room_id,
+        lease_id,
+        expected_turn_id: turn,
+        to_agent_id: to.clone(),
+        handoff,
+        idempotency_key,
+    })
+}
+
+/// Ends the turn. A person who said nothing of the work is asked first, in an editor and with the stick in hand.
+fn relinquish<M: Method<Answer = Relinquished>>(
+    context: &Context,
+    session: &mut Session,
+    given: Given,
+    turn: (LeaseId, i64),
+    request: impl Fn(RoomId, (LeaseId, i64), RawJson, Option<String>) -> M,
+) -> Result<(), CommandError> {
     let (handoff, draft) = match given {
-        Some(handoff) => (handoff, None),
-        None => {
-            let beat = |room_id| Heartbeat { room_id, lease_id: lease.clone(), expected_turn_id: turn };
+        Given::Whole(handoff) => (handoff, None),
+        Given::Part(given) => {
+            let (lease_id, turn_id) = turn.clone();
+            let beat = |room_id| Heartbeat { room_id, lease_id: lease_id.clone(), expected_turn_id: turn_id };
             // If it fails, the release says why.
             let keep_alive = || drop(session.client.call(&beat(session.room_id.clone())));
-            let draft = Draft::ask(&context.settings.env, KEEP_ALIVE_INTERVAL, keep_alive)?;
+            let draft = Draft::ask(&context.settings.env, &given, KEEP_ALIVE_INTERVAL, keep_alive)?;
             (draft.handoff.clone(), Some(draft))
         }
     };
     let key = fresh_key();
-    let released = session.call(|room_id| ReleaseStick {
-        room_id,
-        lease_id: lease.clone(),
-        expected_turn_id: turn,
-        handoff: handoff.clone(),
-        idempotency_key: key.clone(),
-    });
-    let released = match draft {
-        Some(draft) => draft.finish(released)?,
-        None => released?,
+    let answer = session.call(|room_id| request(room_id, turn.clone(), handoff.clone(), key.clone()));
+    let answer = match draft {
+        Some(draft) => draft.finish(answer)?,
+        None => answer?,
     };
-    show(&mut session, &released, turn)
-}
-
-pub(crate) fn run_pass(context: &Context, args: PassArgs) -> Result<(), CommandError> {
-    let handoff = args.handoff.handoff()?;
-    let (mut session, state) = Session::find_state(context, args.path)?;
-    let to = session.member(&args.who)?;
-    let (lease, turn) = held(&session, state)?;
-    let key = fresh_key();
-    let passed = session.call(|room_id| PassStick {
-        room_id,
-        lease_id: lease.clone(),
-        expected_turn_id: turn,
-        to_agent_id: to.clone(),
-        handoff: handoff.clone(),
-        idempotency_key: key.clone(),
-    })?;
-    show(&mut session, &passed, turn)
+    show(session, &answer, turn.1)
 }
 
 /// The lease and number of the caller's turn. Fails if the caller does not hold the stick.

@@ -27,7 +27,11 @@ pub(crate) struct Args {
     #[arg(value_name = "D", value_parser = duration)]
     delay: Option<Duration>,
     /// The message
+    #[arg(conflicts_with = "message")]
     body: Vec<String>,
+    /// The message, as a flag
+    #[arg(short, long, value_name = "T")]
+    message: Option<String>,
     /// Whom to remind [default: you]
     #[arg(long, value_name = "WHO")]
     to: Option<String>,
@@ -72,7 +76,7 @@ fn add(context: &Context, args: Args) -> Result<(), CommandError> {
         let error = Error::new(ErrorCode::InvalidInput, "a reminder needs a time and a message");
         return Err(CommandError::Refused(error.hint("for example: tt remind 20m \"look at CI\"")));
     };
-    let (body, key) = (args.body.join(" "), fresh_key());
+    let (body, key) = (args.message.unwrap_or_else(|| args.body.join(" ")), fresh_key());
     let add = |room_id| AddReminder {
         room_id,
         body: body.clone(),
@@ -86,20 +90,20 @@ fn add(context: &Context, args: Args) -> Result<(), CommandError> {
     let names = session.names().unwrap_or_default();
     Ok(session.output.answer(&reminder, |reminder: &Reminder, style| {
         let id = style.dim(&escape_text(short_id(reminder.reminder_id.as_str(), &[])));
-        format!("{} {id}", when(reminder, &names))
+        format!("{}  {id}", when(reminder, &names))
     })?)
 }
 
 /// Whom a reminder reminds, when and how often.
 fn when(reminder: &Reminder, names: &Names) -> String {
     let whom = reminder.to_agent_id.as_ref().map_or_else(|| "you".to_owned(), |to| names.get(to));
-    let every = match (reminder.every_ms, reminder.times) {
+    let at = render::clock(reminder.due_at, render::now());
+    match (reminder.every_ms, reminder.times) {
         (Some(every), times @ 2..) => {
-            format!(", and every {}: {times} more times", render::span(Duration::from_millis(every)))
+            format!("reminds {whom} {times} times: at {at}, then every {}", render::span(Duration::from_millis(every)))
         }
-        _ => String::new(),
-    };
-    format!("reminds {whom} at {}{every}", render::clock(reminder.due_at, render::now()))
+        _ => format!("reminds {whom} at {at}"),
+    }
 }
 
 fn list(context: &Context, path: PathFlag) -> Result<(), CommandError> {
@@ -115,7 +119,7 @@ fn text(list: &ReminderList, names: &Names, style: &Style) -> String {
     let ids: Vec<&str> = list.reminders.iter().map(|reminder| reminder.reminder_id.as_str()).collect();
     let line = |reminder: &Reminder| {
         let id = style.dim(&escape_text(short_id(reminder.reminder_id.as_str(), &ids)));
-        let head = format!("{} {} {id}\n", style.bold(&names.get(&reminder.from_agent_id)), when(reminder, names));
+        let head = format!("{} {}  {id}\n", style.bold(&names.get(&reminder.from_agent_id)), when(reminder, names));
         let body: String = reminder.body.lines().map(|line| style.row("  ", &escape_text(line))).collect();
         style.lines(&head) + &body
     };

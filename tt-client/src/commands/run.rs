@@ -22,7 +22,7 @@ use crate::follow::{Signals, block_on, end_typed_line};
 use crate::live_session::LiveSession;
 use crate::output::{Format, write_error};
 use crate::session::{PathArg, PathFlag, fresh_key};
-use crate::text::names;
+use crate::text::{names, shell::shell_word};
 
 /// How long one call waits. A longer wait is made of several calls.
 const MAX_WAIT_PER_CALL: Duration = Duration::from_secs(100);
@@ -150,8 +150,12 @@ async fn wait_for_turn(session: &mut LiveSession) -> Result<Turn, CommandError> 
                 let holder = answer.holder.or(answer.reserved_for);
                 if told.is_none() && session.output.format == Format::Text {
                     let names = session.names().await.unwrap_or_default();
-                    let who = holder.as_ref().map_or_else(|| "another member".to_owned(), |agent| names.get(agent));
-                    let _ = writeln!(std::io::stderr(), "waiting for the stick: {who} has it");
+                    // In the moment after a release it is free, and kept for a member that comes first.
+                    let why = holder.as_ref().map_or_else(
+                        || "another member comes first for a moment".to_owned(),
+                        |agent| format!("{} has it", names.get(agent)),
+                    );
+                    let _ = writeln!(std::io::stderr(), "waiting for the stick: {why}");
                 }
                 told = told.or(holder).or_else(|| Some(AgentId::default()));
             }
@@ -254,7 +258,7 @@ fn exit_of_signal(signal: Signal) -> u8 {
 }
 
 fn handoff(status: Option<&str>, words: &[String], ended: &Ended) -> Handoff {
-    let command = words.join(" ");
+    let command = words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     let ran = format!("ran `{command}`: {}", ended.how);
     let next = if ended.status == 0 { "go on".to_owned() } else { format!("see why `{command}` failed") };
     Handoff {
@@ -320,6 +324,9 @@ mod tests {
         let words = ["make".to_owned(), "test".to_owned()];
         let good = handoff(Some("parser done"), &words, &ended(Ok(ExitStatus::from_raw(0))));
         assert_eq!(good.status, "parser done\nran `make test`: exit status 0");
+        let script = ["sh".to_owned(), "-c".to_owned(), "make; make test".to_owned()];
+        let quoted = handoff(None, &script, &ended(Ok(ExitStatus::from_raw(0))));
+        assert_eq!(quoted.status, "ran `sh -c 'make; make test'`: exit status 0");
         let bad = ended(Ok(ExitStatus::from_raw(7 << 8)));
         assert_eq!((bad.status, handoff(None, &words, &bad).next_action.as_str()), (7, "see why `make test` failed"));
         let interrupted = ended(Ok(ExitStatus::from_raw(2)));

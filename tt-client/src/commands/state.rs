@@ -1,11 +1,12 @@
 //! `tt state`: shows the room.
 
+use tt_proto::AgentId;
 use tt_proto::requests::GetRoomState;
 
 use crate::Context;
 use crate::error::CommandError;
 use crate::session::{PathArg, Session};
-use crate::text::render;
+use crate::text::{names::name, render};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  tt state")]
@@ -19,7 +20,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let all = args.all.then_some(true);
-    let (session, state) = Session::find_and_call(context, args.path, |room_id| GetRoomState { room_id, all })?;
+    let (mut session, state) = Session::find_and_call(context, args.path, |room_id| GetRoomState { room_id, all })?;
     let me = session.client.welcome().identity.agent_id.clone();
-    Ok(session.output.answer(&state, |state, style| render::state(state, &me, style, args.all))?)
+    // Who wrote the handoff may have left, and is not listed then. The log still has its name.
+    let is_listed = |agent: &AgentId| state.members.iter().any(|member| member.agent_id == *agent);
+    let author = match &state.handoff_from {
+        Some(agent) if !is_listed(agent) => Some(session.names()?.get(agent)),
+        Some(agent) => Some(name(agent, &state.members)),
+        None => None,
+    };
+    Ok(session.output.answer(&state, |state, style| render::state(state, author.as_deref(), &me, style, args.all))?)
 }

@@ -115,7 +115,8 @@ fn replace(value: &mut Value, here: &str) {
 }
 
 /// Commands that hints name, and the tools that do the same. Longer ones first.
-const TOOLS: [(&str, &str); 18] = [
+const TOOLS: [(&str, &str); 21] = [
+    ("the arguments against --help", "the arguments against the schema of the tool"),
     ("tt kick --force", "kick_member with force"),
     ("tt notes list --all", "list_notes with include_resolved"),
     ("tt notes list", "list_notes"),
@@ -123,6 +124,8 @@ const TOOLS: [(&str, &str); 18] = [
     ("tt take --reason \"…\"", "takeover_stick"),
     ("tt msg send", "send_message to"),
     ("tt msg recv", "any tool"),
+    ("tt events --event message_sent", "get_room_events with event_type message_sent"),
+    ("tt reply", "reply"),
     ("tt events --json", "get_room_events"),
     ("tt events", "get_room_events"),
     ("tt release", "release_stick"),
@@ -155,6 +158,7 @@ mod tests {
             let hint = hint_for_tools(code.default_hint());
             let others = hint.replace("tt daemon", "").replace("versions of tt", "").replace("version of tt", "");
             assert!(!others.contains("tt ") || others.contains("tt and ttd"), "{code}: {hint}");
+            assert!(!hint.replace("(--follow)", "").contains("--"), "{code}: {hint}");
         }
         assert_eq!(hint_for_tools("wait for your turn: tt wait"), "wait for your turn: wait_for_turn");
         assert_eq!(hint_for_tools("see who is there with `tt state`"), "see who is there with get_room_state");

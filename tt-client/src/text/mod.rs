@@ -3,6 +3,7 @@
 pub(crate) mod layout;
 pub(crate) mod names;
 pub(crate) mod render;
+pub(crate) mod shell;
 mod style;
 
 pub use style::Style;

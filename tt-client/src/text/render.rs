@@ -44,8 +44,8 @@ pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
 /// How many members that are gone are listed.
 const MAX_GONE_SHOWN: usize = 3;
 
-/// Describes a room: the stick, the handoff and the members.
-pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -> String {
+/// Describes a room: the stick, the handoff with the name of its author, and the members.
+pub(crate) fn state(state: &RoomState, author: Option<&str>, me: &AgentId, style: &Style, all: bool) -> String {
     let (room, members, now) = (&state.room, &state.members, now());
     let who = |agent: &AgentId| {
         if agent == me { format!("{} (you)", name(agent, members)) } else { name(agent, members) }
@@ -74,7 +74,8 @@ pub(crate) fn state(state: &RoomState, me: &AgentId, style: &Style, all: bool) -
     } else if !members.iter().any(|member| member.agent_id == *me && member.status == MemberStatus::Active) {
         text.push_str(&style.row("  ", &style.dim("you are not a member; become one with tt join")));
     }
-    let from = state.handoff_from.as_ref().map(|agent| format!(" from {}", who(agent))).unwrap_or_default();
+    let you = if state.handoff_from.as_ref() == Some(me) { " (you)" } else { "" };
+    let from = author.map(|author| format!(" from {author}{you}")).unwrap_or_default();
     for (then, handoff) in [("", &state.current_handoff), (", not picked up yet", &state.pending_handoff)] {
         if let Some(handoff) = handoff {
             text.push('\n');
@@ -143,7 +144,12 @@ fn table(state: &RoomState, me: &AgentId, who: &dyn Fn(&AgentId) -> String, styl
         })
         .collect();
     let width = shown.iter().map(|m| columns(&who(&m.agent_id))).filter(|width| *width <= 24).max().unwrap_or(8).max(8);
-    let doing: Vec<String> = shown.iter().map(|member| doing(member, room, place(member), style, now)).collect();
+    let quiet = |member: &Member| {
+        let until = member.quiet_until.filter(|_| member.status == MemberStatus::Active);
+        until.map(|until| style.dim(&format!(", quiet until {}", clock(until, now)))).unwrap_or_default()
+    };
+    let doing = |member: &&Member| doing(member, room, place(member), style, now) + &quiet(member);
+    let doing: Vec<String> = shown.iter().map(doing).collect();
     let doing_width = doing.iter().map(|doing| columns(doing)).max().unwrap_or(0);
     let mut text = String::new();
     for (member, doing) in shown.iter().zip(doing) {
@@ -175,6 +181,7 @@ fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now:
     let word = member.activity.as_str();
     match (member.activity, place) {
         (Activity::Gone, _) if member.status == MemberStatus::Active => style.warn(&format!("{word}{seen}")),
+        (Activity::Asking, _) if room.owner.as_ref() != Some(&member.agent_id) => style.warn("asking its user"),
         _ if room.owner.as_ref() == Some(&member.agent_id) => format!("{word}, holds the stick"),
         _ if room.reserved_for.as_ref() == Some(&member.agent_id) => format!("{word}, has it next"),
         (Activity::Waiting, Some(0)) => "waiting, next".into(),
@@ -257,6 +264,10 @@ fn sentence(event: &Event, shown: Shown, names: &Names, style: &Style) -> String
         EventType::NoteAdded => format!("{from} added a note: tt notes list"),
         EventType::NoteResolved => format!("{from} resolved a note"),
         EventType::ReservationExpired => format!("{to} did not take the stick in time"),
+        EventType::GuardOverridden => {
+            let holder = if event.to_agent_id.is_some() { format!(", which was {to}'s turn") } else { String::new() };
+            format!("{from} went on with a {reason}{holder}")
+        }
         EventType::Unknown => format!("{from} did something that this version of tt does not know"),
     };
     let prefix = event_prefix(event);
@@ -337,6 +348,21 @@ pub(crate) fn clock(at: WallTime, now: WallTime) -> String {
     format!("{date}{:02}:{:02}", at.hour(), at.minute())
 }
 
+/// Reads a time as it is shown, or as JSON has it: `09:30` of this day, `11-16 09:30` of this year, `2026-11-16`,
+/// `2026-11-16 09:30`, with or without a zone. Without one it is a time of this machine.
+pub(crate) fn time_of(text: &str, now: WallTime) -> Option<WallTime> {
+    let zone = jiff::tz::TimeZone::system();
+    let today = jiff::Timestamp::from_millisecond(now.as_millis()).ok()?.to_zoned(zone.clone()).date();
+    let local = || {
+        let of_today = text.parse::<jiff::civil::Time>().map(|time| today.to_datetime(time));
+        let of_this_year = || format!("{:04}-{text}", today.year()).parse::<jiff::civil::DateTime>();
+        let at = text.parse::<jiff::civil::DateTime>().or(of_today).or_else(|_| of_this_year());
+        at.ok()?.to_zoned(zone).ok()
+    };
+    let zoned = || Some(WallTime::from_millis(local()?.timestamp().as_millisecond()));
+    WallTime::parse(text).or_else(zoned)
+}
+
 /// What is stored of a room, in words.
 pub(crate) fn size(room: &RoomSize) -> String {
     let events = if room.events == 1 { "1 event".to_owned() } else { format!("{} events", room.events) };
@@ -360,6 +386,24 @@ mod tests {
         assert_eq!(clock(now, now).len(), 5);
         assert!(clock(at("2026-11-10T12:00:00Z"), now).starts_with("11-10 "));
         assert!(clock(at("2025-11-10T12:00:00Z"), now).starts_with("2025-11-10 "));
+    }
+
+    #[test]
+    fn a_time_is_read_as_it_is_shown() {
+        let now = WallTime::parse("2026-11-16T12:00:00Z").unwrap();
+        let earlier = now - Duration::from_secs(26 * 3600);
+        for at in [now, earlier] {
+            let shown = clock(at, WallTime::parse("2020-01-01T00:00:00Z").unwrap());
+            assert_eq!(time_of(&shown, now), Some(at), "{shown}");
+        }
+        assert_eq!(time_of(&clock(now, now), now), Some(now));
+        assert_eq!(time_of(&clock(earlier, now), now), Some(earlier));
+        assert_eq!(time_of("2026-11-16T12:00:00Z", earlier), Some(now));
+        let day = time_of("2026-11-16", now).unwrap();
+        assert!(clock(day, now).ends_with("00:00"), "{day}");
+        for wrong in ["yesterday", "", "25:00", "9"] {
+            assert_eq!(time_of(wrong, now), None, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::{AgentId, LeaseId, NoteId, ReminderId, WallTime};
 
 use crate::delivery::{DeliveryRow, MAX_TAKE, MessageRow};
+use crate::guard::{GiveBackCause, GuardedAction};
 use crate::reminders::ReminderRow;
 use crate::room::Waiting;
 
@@ -191,11 +192,22 @@ pub enum Command {
     SetQuiet {
         lasts: Option<Duration>,
     },
+    /// The caller is about to change files, or to commit or push them. What the guard says to that is the reply.
+    CheckGuard {
+        action: GuardedAction,
+        /// The caller goes on in any case, and says so.
+        is_overridden: bool,
+    },
     AddReminder(NewReminder),
     CancelReminder {
         reminder_id: ReminderId,
     },
 
+    /// A holder is done with what it was given the stick for, or does not know of it any more.
+    GiveBack {
+        agent_id: AgentId,
+        cause: GiveBackCause,
+    },
     /// Time has passed.
     Tick,
     /// A process of a member may have ended.
@@ -208,6 +220,20 @@ pub enum Command {
     },
     ReminderDue {
         reminder_id: ReminderId,
+    },
+    /// Messages are about to be handed to a member by a way that cannot be recalled.
+    BeginAttempt {
+        recipient: AgentId,
+        event_seqs: Vec<i64>,
+        surface: Surface,
+        tag: String,
+    },
+    /// It is known whether they arrived.
+    EndAttempt {
+        recipient: AgentId,
+        event_seqs: Vec<i64>,
+        tag: String,
+        arrived: bool,
     },
 }
 
@@ -289,6 +315,9 @@ impl Command {
             Command::ConfirmMessages { event_seqs, .. } | Command::ReturnMessages { event_seqs } => {
                 of_caller(&|recipient| Needs::Deliveries { recipient, event_seqs: event_seqs.clone() })
             }
+            Command::BeginAttempt { recipient, event_seqs, .. } | Command::EndAttempt { recipient, event_seqs, .. } => {
+                Needs::Deliveries { recipient: recipient.clone(), event_seqs: event_seqs.clone() }
+            }
             Command::SendMessage { options: SendOptions { reply_to: Some(event_seq), .. }, .. } => {
                 of_caller(&|recipient| Needs::RepliedTo { event_seq: *event_seq, recipient })
             }
@@ -314,6 +343,8 @@ impl Command {
             | Command::TakeOver { .. }
             | Command::SendMessage { .. }
             | Command::SetQuiet { .. }
+            | Command::CheckGuard { .. }
+            | Command::GiveBack { .. }
             | Command::AddNote { .. } => Needs::Nothing,
         }
     }

@@ -6,20 +6,21 @@ use tt_proto::event::EventType;
 use tt_proto::hello::Anchor;
 use tt_proto::message::{Notice, excerpt};
 use tt_proto::note::Note;
-use tt_proto::policy::PolicyOverrides;
+use tt_proto::policy::{Guard, PolicyOverrides};
 use tt_proto::turn::TakeoverReason;
 use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
 use crate::command::{Caller, Command, Request, Rows, TakeAccess};
 use crate::delivery::{self, Changes, DeliveryChange, DeliveryRow, NewDelivery};
 use crate::effect::{Due, Effect, TimerKey};
+use crate::guard::Verdict;
 use crate::notes::{self, NoteChange};
 use crate::reminders::{self, ReminderChange, ReminderRow};
 use crate::room::{EventDraft, Grant, Member, Moment, Room, Waiting};
 use crate::sending::{self, Draft};
 use crate::time::{LeaseTime, Now};
 use crate::turn::{Turn, WaitEnd};
-use crate::{membership, names, notices, takeover, turn};
+use crate::{attempts, guard, membership, names, notices, takeover, turn};
 
 /// What a command comes to. Nothing of it has happened yet.
 #[derive(Debug, Clone)]
@@ -65,6 +66,7 @@ pub enum Reply {
     Quiet {
         until: Option<WallTime>,
     },
+    Guard(Verdict),
     Reminder(ReminderRow),
     Taken {
         skipped: Vec<i64>,
@@ -74,6 +76,10 @@ pub enum Reply {
     },
     /// How many messages a confirmation or a return was about.
     Count(usize),
+    /// The messages whose hand-over has begun.
+    Begun {
+        event_seqs: Vec<i64>,
+    },
     Note(Note),
 }
 
@@ -112,7 +118,9 @@ pub fn decide(before: &Room, rows: &Rows, request: &Request, now: Now) -> Result
     let moment = Moment { now: now.lease, fresh_lease: request.fresh_lease.clone() };
     if let Some(caller) = &request.caller
         && (brings_back(&request.command) && membership::arrives(&room, &caller.identity)
-            || caller.joins && is_for_members(&request.command) && membership::may_enter(&room, caller.agent_id()))
+            || caller.joins
+                && is_for_members(&room, &request.command)
+                && membership::may_enter(&room, caller.agent_id()))
     {
         membership::join(&mut room, &caller.identity, None, &moment)?;
     }
@@ -162,9 +170,11 @@ fn brings_back(command: &Command) -> bool {
 }
 
 /// Whether a caller that is not a member may become one by this command.
-fn is_for_members(command: &Command) -> bool {
+fn is_for_members(room: &Room, command: &Command) -> bool {
+    // Where nothing is guarded, nobody has to do with an edit.
+    let is_guarded = !matches!(command, Command::CheckGuard { .. }) || room.policy.guard != Guard::Off;
     // A wait that ends, and a member that leaves, were members before.
-    brings_back(command) && !matches!(command, Command::EndWait | Command::Leave)
+    is_guarded && brings_back(command) && !matches!(command, Command::EndWait | Command::Leave)
 }
 
 fn apply(
@@ -279,6 +289,13 @@ fn apply(
             }
             Applied::reply(Reply::Quiet { until: lasts.map(|lasts| now.wall + lasts) })
         }
+        Command::CheckGuard { action, is_overridden } => {
+            let checked = guard::check(room, caller, action, *is_overridden, moment);
+            let effects = checked.watch.map(|anchor| Effect::Watch { anchor }).into_iter().collect();
+            let opened = checked.notice.into_iter().collect();
+            let reply = Some(Reply::Guard(checked.verdict));
+            Applied { reply, grant: checked.grant, opened, effects, ..Applied::default() }
+        }
         Command::AddReminder(new) => {
             let reminder = reminders::add(room, me, new, rows.reminder_count, now)?;
             let change = Some(ReminderChange::Set(reminder.clone()));
@@ -303,11 +320,14 @@ fn apply(
             let merged = overrides.merged_over(&rows.policy_overrides);
             Applied { policy_overrides: Some(merged), ..Applied::default() }
         }
-        Command::Tick
+        Command::GiveBack { .. }
+        | Command::Tick
         | Command::ProcessExited
         | Command::Purge
         | Command::DeliveryDue { .. }
-        | Command::ReminderDue { .. } => {
+        | Command::ReminderDue { .. }
+        | Command::BeginAttempt { .. }
+        | Command::EndAttempt { .. } => {
             return apply_by_itself(room, rows, command, now, moment);
         }
     })
@@ -322,8 +342,17 @@ fn apply_by_itself(
     moment: &Moment,
 ) -> Result<Applied, Error> {
     match command {
-        Command::Tick => turn::tick(room, moment),
-        Command::ProcessExited => membership::processes_exited(room),
+        Command::GiveBack { agent_id, cause } => {
+            return Ok(Applied::grant(guard::give_back(room, agent_id, *cause, moment)));
+        }
+        Command::Tick => {
+            turn::tick(room, moment);
+            return Ok(Applied::grant(guard::process_exited(room, moment)));
+        }
+        Command::ProcessExited => {
+            membership::processes_exited(room);
+            return Ok(Applied::grant(guard::process_exited(room, moment)));
+        }
         Command::Purge => membership::purge(room, rows.has_contents, moment),
         Command::DeliveryDue { .. } => {
             let mut applied = Applied::default();
@@ -346,6 +375,17 @@ fn apply_by_itself(
             let (change, opened) = reminders::due(room, reminder, now);
             let opened = opened.into_iter().collect();
             return Ok(Applied { reminder: Some(change), opened, ..Applied::default() });
+        }
+        Command::BeginAttempt { recipient, surface, tag, .. } => {
+            let (changed, event_seqs) = attempts::begin(room, &rows.deliveries, recipient, *surface, tag, now);
+            return Ok(Applied { changed, ..Applied::reply(Reply::Begun { event_seqs }) });
+        }
+        Command::EndAttempt { recipient, tag, arrived, .. } => {
+            let (changes, effects) = attempts::end(room, &rows.deliveries, recipient, tag, *arrived, now);
+            let reply = Reply::Count(changes.changed.len());
+            let mut applied = Applied { effects, ..Applied::reply(reply) };
+            applied.add(changes);
+            return Ok(applied);
         }
         _ => return Err(Error::new(ErrorCode::AgentIdRequired, "this command needs a caller")),
     }

@@ -1,7 +1,8 @@
 //! What happens to a delivery: taken by a surface, confirmed, returned, due. Sending is in `sending.rs`.
 //!
 //! A message is one event and, for each recipient, one delivery. A surface takes open deliveries for its connection, shows
-//! them, and confirms them. Taking is not stored: a connection or a daemon that ends gives back what it took.
+//! them, and confirms them. Taking is not stored: a connection or a daemon that ends gives back what it took. What is handed to
+//! a harness cannot be taken back, and is stored before; that is in `attempts.rs`.
 //!
 //! The states are `pending → delivered → answered`, `pending → expired` and `pending → withdrawn`. Every change is one
 //! [`DeliveryChange`], guarded by the state it starts from.
@@ -13,6 +14,7 @@ use tt_proto::message::{DeliveryHint, Notice};
 use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::{AgentId, Error, ErrorCode, WallTime};
 
+use crate::attempts::Attempt;
 use crate::command::ConnectionId;
 use crate::effect::Effect;
 use crate::notices;
@@ -62,6 +64,8 @@ pub struct DeliveryRow {
     pub excerpt: String,
     /// The connection that has taken it and not yet confirmed it. Not stored.
     pub held_by: Option<ConnectionId>,
+    /// The hand-over that has begun and cannot be recalled, until it is known what became of it.
+    pub attempt: Option<Attempt>,
 }
 
 /// A message as it is stored, as far as a rule needs it.
@@ -72,6 +76,11 @@ pub struct MessageRow {
 }
 
 impl DeliveryRow {
+    /// Whether it may be on a screen already: it is neither taken again, nor does it expire, nor can its sender take it back.
+    pub fn is_taken(&self) -> bool {
+        self.held_by.is_some() || self.attempt.is_some()
+    }
+
     /// The next moment at which something happens to it by itself.
     pub fn due_at(&self) -> Option<DeadlineTime> {
         match self.state {
@@ -103,13 +112,16 @@ pub struct DeliveryChange {
     pub answered_by: Option<usize>,
     /// The answer came after the question was over.
     pub is_late: bool,
+    /// It concerns how it is handed over; who follows it sees no change.
+    pub is_internal: bool,
     pub at: WallTime,
 }
 
 impl DeliveryChange {
     pub(crate) fn new(before: &DeliveryRow, state: DeliveryState, at: WallTime) -> Self {
-        let after = DeliveryRow { state, notify_at: None, ..before.clone() };
-        Self { before: before.state, after, surface: None, answered_by: None, is_late: false, at }
+        let mut after = DeliveryRow { state, notify_at: None, ..before.clone() };
+        after.attempt.take_if(|_| state != DeliveryState::Pending);
+        Self { before: before.state, after, surface: None, answered_by: None, is_late: false, is_internal: false, at }
     }
 }
 
@@ -150,8 +162,8 @@ pub(crate) fn take(
     now: DeadlineTime,
 ) -> Taken {
     let is_for_later = |d: &DeliveryRow| mid_turn && d.delivery_hint == DeliveryHint::Idle;
-    let is_past = |d: &DeliveryRow| d.held_by.is_none() && d.expires_at.is_some_and(|at| at <= now);
-    let is_free = |d: &&DeliveryRow| (d.held_by.is_none() || holds.is_none()) && !is_for_later(d) && !is_past(d);
+    let is_past = |d: &DeliveryRow| !d.is_taken() && d.expires_at.is_some_and(|at| at <= now);
+    let is_free = |d: &&DeliveryRow| (!d.is_taken() || holds.is_none()) && !is_for_later(d) && !is_past(d);
     let free: Vec<&DeliveryRow> = open.iter().filter(is_free).collect();
     let mut skip = max_replay.map_or(0, |max| free.len().saturating_sub(max));
     let limit = if skip > MAX_LISTED { 0 } else { limit.min(MAX_TAKE) };
@@ -182,12 +194,14 @@ pub(crate) fn check_listed(open: &[DeliveryRow], connection: ConnectionId, event
         let message = format!("{} messages are listed; at most {MAX_LISTED} are allowed", event_seqs.len());
         return Err(Error::new(ErrorCode::InvalidInput, message).hint("list them in several calls"));
     }
-    let is_anothers = |delivery: &&DeliveryRow| delivery.held_by.is_some_and(|holder| holder != connection);
+    let is_anothers = |delivery: &&DeliveryRow| {
+        delivery.attempt.is_some() || delivery.held_by.is_some_and(|holder| holder != connection)
+    };
     let held: Vec<i64> = open.iter().filter(is_anothers).map(|delivery| delivery.event_seq).collect();
     if held.is_empty() {
         return Ok(());
     }
-    let message = "another connection has taken one of these messages; nothing was changed";
+    let message = "one of these messages was taken by another connection, or is being handed over; nothing was changed";
     Err(Error::new(ErrorCode::MessageHeld, message).detail("event_seqs", held))
 }
 
@@ -201,6 +215,19 @@ pub(crate) fn confirm(
     event_seqs: &[i64],
     now: Now,
 ) -> (Changes, Effect) {
+    // What was confirmed before need not be held any longer either.
+    let event_seqs = event_seqs.to_vec();
+    let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false };
+    (delivered(room, open, surface, now), effect)
+}
+
+/// Marks open deliveries as handed over by a surface.
+pub(crate) fn delivered<'a>(
+    room: &mut Room,
+    open: impl IntoIterator<Item = &'a DeliveryRow>,
+    surface: Surface,
+    now: Now,
+) -> Changes {
     let mut changes = Changes::default();
     for delivery in open {
         let mut change = DeliveryChange::new(delivery, DeliveryState::Delivered, now.wall);
@@ -212,10 +239,7 @@ pub(crate) fn confirm(
             changes.opened.extend(notices::about(room, Notice::Delivered, &[delivery], Duration::ZERO));
         }
     }
-    // What was confirmed before need not be held any longer either.
-    let event_seqs = event_seqs.to_vec();
-    let effect = Effect::LetGo { connection, agent_id: recipient.clone(), event_seqs, offer: false };
-    (changes, effect)
+    changes
 }
 
 /// Gives back messages that this connection took. Returns how many of them are open. One that was confirmed elsewhere in
@@ -232,13 +256,11 @@ pub(crate) fn give_back(
     (returned, effect)
 }
 
-/// Expires those of these open deliveries whose deadline has passed. One that a connection holds may be on a screen already and is
+/// Expires those of these open deliveries whose deadline has passed. One that is taken may be on a screen already and is
 /// not expired. The sender of a question that nobody answered, and one that asked to be told, gets one notice for all of them.
 fn expire(room: &mut Room, rows: &[DeliveryRow], now: Now) -> Changes {
     let is_due = |row: &&DeliveryRow| {
-        row.state == DeliveryState::Pending
-            && row.held_by.is_none()
-            && row.expires_at.is_some_and(|at| at <= now.deadline)
+        row.state == DeliveryState::Pending && !row.is_taken() && row.expires_at.is_some_and(|at| at <= now.deadline)
     };
     let due: Vec<&DeliveryRow> = rows.iter().filter(is_due).collect();
     let mut changes = Changes::default();
@@ -265,8 +287,8 @@ pub(crate) fn due(room: &mut Room, rows: &[DeliveryRow], now: Now) -> Changes {
     let due = |at: Option<DeadlineTime>| at.is_some_and(|at| at <= now.deadline);
     let mut unanswered = Vec::new();
     let mut late = Duration::ZERO;
-    // A question that a connection holds may never be shown: its asker waits no longer for that.
-    let is_held = |row: &DeliveryRow| row.state == DeliveryState::Pending && row.held_by.is_some();
+    // A question that is taken may never be shown: its asker waits no longer for that.
+    let is_held = |row: &DeliveryRow| row.state == DeliveryState::Pending && row.is_taken();
     for row in rows.iter().filter(|row| row.state == DeliveryState::Delivered || is_held(row)) {
         let (is_over, notify) = (row.awaits_answer() && due(row.expires_at), due(row.notify_at));
         if !is_over && !notify {
@@ -286,9 +308,16 @@ pub(crate) fn due(room: &mut Room, rows: &[DeliveryRow], now: Now) -> Changes {
     changes
 }
 
-/// When something happens to a delivery next. One that is due and did not expire because a connection holds it is looked at again.
+/// When something happens to a delivery next. One that is due and did not expire because a connection holds it is looked at again;
+/// one that is being handed over, when that has ended.
 pub(crate) fn due_again(row: &DeliveryRow, now: DeadlineTime) -> Option<DeadlineTime> {
-    row.due_at().map(|at| if at <= now { now + HELD_RETRY } else { at })
+    let at = row.due_at()?;
+    match &row.attempt {
+        _ if at > now => Some(at),
+        Some(_) => None,
+        None if row.held_by.is_some() => Some(now + HELD_RETRY),
+        None => Some(at),
+    }
 }
 
 /// Ends the questions to members that left: those who asked are told, unless somebody has answered or still may. `rows` are all
@@ -328,11 +357,11 @@ pub(crate) fn withdraw(
             .hint("only its sender can withdraw a message")
             .detail("event_seq", event_seq));
     }
-    let is_open = |row: &&DeliveryRow| row.state == DeliveryState::Pending && row.held_by.is_none();
+    let is_open = |row: &&DeliveryRow| row.state == DeliveryState::Pending && !row.is_taken();
     let open = rows.iter().filter(is_open);
     let changed: Vec<_> = open.map(|row| DeliveryChange::new(row, DeliveryState::Withdrawn, now.wall)).collect();
     let has_it = |row: &&DeliveryRow| matches!(row.state, DeliveryState::Delivered | DeliveryState::Answered);
-    let is_taken = |row: &&DeliveryRow| row.state == DeliveryState::Pending && row.held_by.is_some();
+    let is_taken = |row: &&DeliveryRow| row.state == DeliveryState::Pending && row.is_taken();
     let too_late = rows.iter().filter(|row| has_it(row) || is_taken(row)).count();
     let was_withdrawn = rows.iter().any(|row| row.state == DeliveryState::Withdrawn);
     if changed.is_empty() && !was_withdrawn {

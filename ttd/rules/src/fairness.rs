@@ -2,6 +2,7 @@
 
 use crate::room::{Member, Room, Waiting};
 use crate::time::LeaseTime;
+use tt_proto::AgentId;
 
 /// Smaller goes first.
 type Rank = (i64, i64);
@@ -52,6 +53,18 @@ pub fn next_claimant(room: &Room, now: LeaseTime) -> Option<&Member> {
             && fairest.is_none_or(|fairest| fairest >= order.rank(member))
     };
     room.members().filter(may_claim).min_by_key(|m| order.rank(m))
+}
+
+/// The member that an agent, which would just take an idle stick, has to let go first: one that is fairer and between two waits, while
+/// the grace window after a release lasts. Whoever released the stick lets all of those go first.
+pub fn goes_before<'a>(room: &'a Room, agent: &AgentId, now: LeaseTime) -> Option<&'a Member> {
+    let in_grace = room.released_at.is_some_and(|at| at + room.policy.waiter_grace > now);
+    let order = Order::of(room);
+    let mine = room.member(agent).map(|member| order.rank(member)).filter(|_| room.released_by.as_ref() != Some(agent));
+    let waits = |m: &&Member| m.waiting == Waiting::No && m.waits_again(&room.policy, now);
+    let others = room.present().filter(|m| m.agent_id != *agent && room.released_by.as_ref() != Some(&m.agent_id));
+    let fairest = others.filter(waits).min_by_key(|m| order.rank(m)).filter(|_| in_grace)?;
+    mine.is_none_or(|mine| order.rank(fairest) < mine).then_some(fairest)
 }
 
 /// Those who listen, in the order in which they would be given the stick.

@@ -7,11 +7,13 @@
 //! There is no SQL, clock, process, socket or runtime here. Everything the rules know about the world is in their
 //! arguments, so the same input always gives the same decision, and a decision can be made again.
 
+mod attempts;
 mod command;
 mod decide;
 mod delivery;
 mod effect;
 pub mod fairness;
+mod guard;
 mod membership;
 pub mod names;
 mod notes;
@@ -26,14 +28,17 @@ pub mod testing;
 mod time;
 mod turn;
 
+pub use attempts::Attempt;
 pub use command::{
     Caller, Command, ConnectionId, Needs, NewReminder, Overview, Recipients, Request, Rows, SendOptions, TakeAccess,
 };
 pub use decide::{Decision, Reply, decide};
 pub use delivery::{DeliveryChange, DeliveryRow, MAX_TAKE, MessageRow, NewDelivery};
 pub use effect::{Due, Effect, TimerKey};
+pub use fairness::goes_before;
+pub use guard::{Blocker, GiveBackCause, GuardedAction, MAX_EDITED_FILES, Verdict, wanted_by};
 pub use notes::NoteChange;
 pub use reminders::{ReminderChange, ReminderRow};
-pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Removal, Room, Waiting};
+pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Removal, Room, TurnEdits, Waiting};
 pub use time::{DeadlineTime, LeaseTime, Now};
 pub use turn::{Turn, WaitEnd};

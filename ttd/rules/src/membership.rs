@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tt_proto::event::{EventType, MemberJoined, MemberRenamed};
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, Identity};
-use tt_proto::room::{Liveness, MemberStatus, StickState};
+use tt_proto::room::{Liveness, MemberStatus, StickState, room_in_use};
 use tt_proto::{AgentId, Error, ErrorCode};
 
 use crate::room::{EventDraft, Member, Moment, Removal, Room, Waiting};
@@ -132,11 +132,9 @@ pub(crate) fn kick(
 
 /// Deletes the room with everything in it, unless another member is there.
 pub(crate) fn delete(room: &mut Room, caller: &AgentId) -> Result<(), Error> {
-    let others: Vec<String> =
-        room.present().filter(|m| m.agent_id != *caller).map(|m| m.agent_id.to_string()).collect();
+    let others: Vec<AgentId> = room.present().filter(|m| m.agent_id != *caller).map(|m| m.agent_id.clone()).collect();
     if !others.is_empty() {
-        let message = format!("other members are in this room: {}", others.join(", "));
-        return Err(Error::new(ErrorCode::RoomInUse, message).detail("members", others));
+        return Err(room_in_use(&others));
     }
     room.deleted = true;
     Ok(())
@@ -164,7 +162,7 @@ fn push_left(room: &mut Room, agent: &AgentId, reason: &str) {
 }
 
 /// Marks agents whose process has ended as gone, and people whose last terminal was closed as away. They are not removed,
-/// and keep the stick until another member takes it over.
+/// and keep the stick until another member takes it over, unless the guard gave it to them.
 pub(crate) fn processes_exited(room: &mut Room) {
     let gone: Vec<AgentId> = room
         .members

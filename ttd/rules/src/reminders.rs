@@ -55,7 +55,7 @@ pub(crate) fn add(room: &Room, me: &AgentId, new: &NewReminder, count: usize, no
     check_ahead("every_ms", new.every)?;
     let bad = |message: String| Error::new(ErrorCode::InvalidInput, message);
     if new.every.is_some_and(|every| every < MIN_EVERY) {
-        return Err(bad(format!("a reminder is repeated every {} s at the most often", MIN_EVERY.as_secs())));
+        return Err(bad(format!("a reminder cannot be repeated more often than every {} s", MIN_EVERY.as_secs())));
     }
     if !(1..=MAX_TIMES).contains(&new.times) {
         return Err(bad(format!("a reminder is sent 1 to {MAX_TIMES} times")));

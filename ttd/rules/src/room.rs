@@ -38,11 +38,28 @@ pub struct Room {
     pub sequence_index: i64,
     /// Members are shared with the room as it was before, until a rule changes one.
     pub members: Vec<Arc<Member>>,
+    /// What is known of the turn under way. Empty while nobody has the stick.
+    pub edits: TurnEdits,
     pub policy: Policy,
     /// What this command adds to the log.
     pub events: Vec<EventDraft>,
     /// The room is deleted with everything in it.
     pub deleted: bool,
+}
+
+/// What the holder of the stick changed in its turn, as far as its hooks told, and whether it asked for the turn.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnEdits {
+    /// The guard gave the stick to its holder, and gives it back.
+    pub by_guard: bool,
+    /// The files that were edited, below the room's path where they are in it, in the order of the first edit.
+    pub files: Vec<String>,
+    /// More files than these were edited.
+    pub more: bool,
+    /// The process of git for whose commit alone the stick was taken.
+    pub commit: Option<Anchor>,
+    /// That process has ended. Never stored.
+    pub commit_ended: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -177,6 +194,7 @@ impl Room {
             released_at: None,
             sequence_index: 0,
             members: Vec::new(),
+            edits: TurnEdits::default(),
             policy,
             events: Vec::new(),
             deleted: false,

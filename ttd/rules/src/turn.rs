@@ -6,7 +6,7 @@ use tt_proto::room::{MemberStatus, StickState};
 use tt_proto::turn::{ClaimReason, TakeoverReason};
 use tt_proto::{AgentId, Error, ErrorCode, LeaseId};
 
-use crate::room::{EventDraft, Grant, HandoffAt, HeldHandoff, Member, Moment, Removal, Room, Waiting};
+use crate::room::{EventDraft, Grant, HandoffAt, HeldHandoff, Member, Moment, Removal, Room, TurnEdits, Waiting};
 use crate::time::LeaseTime;
 use crate::{fairness, takeover};
 
@@ -58,6 +58,11 @@ pub(crate) fn wait(
         member.last_wait_at = Some(moment.now);
         member.last_seen_at = member.last_seen_at.max(moment.now);
     }
+    if room.owner.as_ref() == Some(caller) {
+        // It asks for what the guard gave it, and so it is its own to give back.
+        room.edits.by_guard = false;
+        room.edits.commit = None;
+    }
     if room.reserved_for.as_ref() == Some(caller) && waiting != Waiting::Parked {
         return Ok(Some(claim_reservation(room, caller, moment)));
     }
@@ -81,7 +86,7 @@ fn claim_reservation(room: &mut Room, caller: &AgentId, moment: &Moment) -> Gran
 }
 
 /// Grants a new turn: the only place where a claim makes the turn number grow.
-fn grant(room: &mut Room, agent: &AgentId, reason: ClaimReason, moment: &Moment) -> Grant {
+pub(crate) fn grant(room: &mut Room, agent: &AgentId, reason: ClaimReason, moment: &Moment) -> Grant {
     begin_turn(room, agent, moment);
     room.current_handoff = room.pending_handoff.take();
     let mut event = EventDraft::new(EventType::Claim, room.turn_id, agent);
@@ -101,6 +106,7 @@ pub(crate) fn begin_turn(room: &mut Room, agent: &AgentId, moment: &Moment) {
     room.claim_expires_at = None;
     room.reservation_expired = false;
     room.released_at = None;
+    room.edits = TurnEdits::default();
     let turn_id = room.turn_id;
     if let Some(member) = room.member_mut(agent) {
         member.last_held_turn = Some(turn_id);
@@ -120,6 +126,7 @@ pub(crate) fn clear(room: &mut Room) {
     room.claim_expires_at = None;
     room.reservation_expired = false;
     room.current_handoff = None;
+    room.edits = TurnEdits::default();
 }
 
 /// Checks that a call comes from the holder of the turn it names.
@@ -166,10 +173,22 @@ pub(crate) fn release(
 ) -> Result<Option<Grant>, Error> {
     check_authority(room, caller, lease, expected_turn)?;
     Handoff::check(handoff)?;
-    let index = give_away(room, caller, EventType::Release, handoff, moment);
+    Ok(release_to_next(room, caller, handoff, None, moment))
+}
+
+/// Releases the stick of its holder. `reason`: its holder did not do it.
+pub(crate) fn release_to_next(
+    room: &mut Room,
+    holder: &AgentId,
+    handoff: &RawJson,
+    reason: Option<&str>,
+    moment: &Moment,
+) -> Option<Grant> {
+    let index = give_away(room, holder, EventType::Release, handoff, moment);
+    room.events[index].reason = reason.map(str::to_owned);
     let next = fairness::next_claimant(room, moment.now).map(|m| m.agent_id.clone());
     room.events[index].to = next.clone();
-    Ok(next.map(|next| grant(room, &next, ClaimReason::Sequence, moment)))
+    next.map(|next| grant(room, &next, ClaimReason::Sequence, moment))
 }
 
 /// Passes the stick to a member. It has the turn at once if it waits, and a reservation otherwise.

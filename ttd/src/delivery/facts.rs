@@ -5,7 +5,7 @@ use std::time::Duration;
 use tt_proto::AgentId;
 use tt_proto::block::quoted;
 use tt_proto::handoff::Handoff;
-use tt_rules::{HeldHandoff, Now, Room, Waiting, names};
+use tt_rules::{HeldHandoff, Now, Room, names};
 
 /// How many of the other members are named.
 const MAX_NAMED: usize = 3;
@@ -108,11 +108,7 @@ pub fn handoff(room: &Room, me: &AgentId) -> Option<String> {
 
 /// Another member that waits for the stick.
 pub fn wanted_by(room: &Room, me: &AgentId, now: Now) -> Option<AgentId> {
-    let wants = |m: &&tt_rules::Member| {
-        let waits = m.waiting != Waiting::Parked && m.waits_again(&room.policy, now.lease);
-        m.agent_id != *me && m.is_present() && waits
-    };
-    room.members().find(wants).map(|m| m.agent_id.clone())
+    tt_rules::wanted_by(room, me, now.lease)
 }
 
 /// A member by its name, or by its id where the name is not its alone.
@@ -123,8 +119,8 @@ pub fn name(room: &Room, agent: &AgentId) -> String {
 #[cfg(test)]
 mod tests {
     use tt_proto::handoff::RawJson;
-    use tt_rules::HandoffAt;
     use tt_rules::testing::{at, id, now, room};
+    use tt_rules::{HandoffAt, Waiting};
 
     use super::*;
 

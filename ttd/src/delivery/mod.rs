@@ -1,9 +1,18 @@
-//! How far messages have come: what is known of their recipients, what that means for a message, and why one waits.
+//! How messages reach their recipients: what is known of these, what that means for a message, why one waits, and the driver that
+//! hands over what does not come to be taken.
 
+pub mod blocked;
 pub mod boundary;
+pub mod driver;
 pub mod facts;
+mod failures;
+pub mod pending;
 pub mod plan;
+mod recipients;
 mod standing;
 pub mod told;
+pub mod wakes;
+pub mod ways;
 
-pub use standing::{of_message, waits};
+pub use recipients::Recipients;
+pub use standing::{Waiting, of_message, waits};

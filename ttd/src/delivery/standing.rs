@@ -4,49 +4,52 @@ use std::time::Duration;
 
 use tt_proto::AgentId;
 use tt_proto::delivery::{DeliveryState, Recipient, WaitReason, Waits};
-use tt_proto::message::DeliveryHint;
-use tt_proto::room::{Liveness, MemberStatus};
-use tt_proto::session::SessionStatus;
+use tt_proto::message::{DeliveryHint, MAX_BATCH_BYTES};
 use tt_rules::{Now, Room, names};
 use tt_store::StoredDelivery;
 
-use super::plan::{self, Doing, Step};
-use crate::listeners::Listeners;
-use crate::sessions::Sessions;
+use super::plan;
+use super::recipients::Recipients;
+use super::wakes::Wakes;
 
-/// Why a message waits for a recipient at this moment.
-pub fn waits(
-    room: &Room,
-    agent_id: &AgentId,
-    hint: DeliveryHint,
-    is_taken: bool,
-    listeners: &Listeners,
-    sessions: &Sessions,
-    now: Now,
-) -> Waits {
-    let (doing, since) = doing(room, agent_id, listeners, sessions, now);
-    let until = room.member(agent_id).and_then(|member| member.quiet_until);
-    let recipient = plan::Recipient { doing, is_quiet: until.is_some_and(|until| until > now.deadline) };
-    let because = match plan::step(hint, recipient, is_taken) {
-        Step::HandOver(_) => WaitReason::OnItsWay,
-        Step::Wait(because) => because,
-    };
-    Waits { because, text: text(because, since) }
+/// A message, as far as it matters why it waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    pub hint: DeliveryHint,
+    pub from_person: bool,
+    pub wakes: Wakes,
+    /// A surface has it, or it is being handed over.
+    pub is_taken: bool,
 }
 
-/// How a message stands with one recipient.
+/// Why a message waits for a recipient at this moment.
+pub fn waits(room: &Room, agent_id: &AgentId, message: Waiting, recipients: &Recipients, now: Now) -> Waits {
+    let (doing, since) = recipients.doing(agent_id);
+    let facts = [recipients.in_room(room, agent_id, None, now)];
+    let woken = recipients.told().woken(agent_id);
+    let recipient = plan::Recipient { doing, since, rooms: &facts, woken: &woken };
+    let Waiting { hint, from_person, wakes, is_taken } = message;
+    let message = plan::Message { event_seq: 0, room: 0, hint, from_person, wakes, is_taken, bytes: 0 };
+    let plan = plan::plan(&[message], &recipient, MAX_BATCH_BYTES, now);
+    let because = plan.wait_of(0).map_or(WaitReason::OnItsWay, |wait| wait.because);
+    let harness = room.member(agent_id).and_then(|member| member.harness.as_deref());
+    Waits { because, text: text(because, since.map(|since| now.lease.since(since)), harness) }
+}
+
+/// How a message stands with one recipient. `wakes` and `from_person` are the message's.
 pub fn of_message(
     room: &Room,
     delivery: &StoredDelivery,
-    listeners: &Listeners,
-    sessions: &Sessions,
+    wakes: Wakes,
+    from_person: bool,
+    recipients: &Recipients,
     now: Now,
 ) -> Recipient {
     let row = &delivery.row;
     let inbox = (room.room_id.clone(), row.recipient.clone());
-    let is_taken = listeners.holder(&inbox, row.event_seq).is_some();
+    let is_taken = row.is_taken() || recipients.listeners().holder(&inbox, row.event_seq).is_some();
+    let message = Waiting { hint: row.delivery_hint, from_person, wakes, is_taken };
     let is_open = row.state == DeliveryState::Pending;
-    let waits = is_open.then(|| waits(room, &row.recipient, row.delivery_hint, is_taken, listeners, sessions, now));
     Recipient {
         display_name: names::unique_name(room, &row.recipient).map(str::to_owned),
         agent_id: row.recipient.clone(),
@@ -58,46 +61,12 @@ pub fn of_message(
         answered_by: delivery.answered_by,
         is_over: row.is_over,
         is_late: delivery.is_late,
-        waits,
+        waits: is_open.then(|| waits(room, &row.recipient, message, recipients, now)),
     }
-}
-
-/// What a member does, and for how long as far as that is known.
-fn doing(
-    room: &Room,
-    agent_id: &AgentId,
-    listeners: &Listeners,
-    sessions: &Sessions,
-    now: Now,
-) -> (Doing, Option<Duration>) {
-    let Some(member) = room.member(agent_id) else { return (Doing::Removed, None) };
-    if !member.status.is_member() {
-        return (Doing::Removed, None);
-    }
-    if let Some(surface) = listeners.listening(&(room.room_id.clone(), agent_id.clone())) {
-        return (Doing::Listening(surface), None);
-    }
-    match member.status {
-        MemberStatus::Away => return (Doing::Away, None),
-        MemberStatus::Gone => return (Doing::Gone, None),
-        _ if member.liveness == Liveness::Gone && !member.is_person() => return (Doing::Gone, None),
-        _ => {}
-    }
-    let Some(status) = sessions.status_of(agent_id) else { return (Doing::Unknown, None) };
-    let doing = match status.status {
-        // What was busy long ago may be anything by now.
-        SessionStatus::Busy if status.doubted => Doing::Unknown,
-        SessionStatus::Busy => Doing::Busy,
-        SessionStatus::Idle => Doing::Idle,
-        SessionStatus::Asking => Doing::Asking,
-        SessionStatus::Gone => Doing::Gone,
-        SessionStatus::Unknown => Doing::Unknown,
-    };
-    (doing, status.since.map(|since| now.lease.since(since)))
 }
 
 /// The reason in words.
-fn text(because: WaitReason, since: Option<Duration>) -> String {
+fn text(because: WaitReason, since: Option<Duration>, harness: Option<&str>) -> String {
     let since =
         since.filter(|since| since.as_secs() >= 1).map_or_else(String::new, |since| format!(" for {}", short(since)));
     match because {
@@ -113,7 +82,10 @@ fn text(because: WaitReason, since: Option<Duration>) -> String {
         WaitReason::Removed => "not a member any more: comes if it joins again".to_owned(),
         WaitReason::Draft => "a person is typing there".to_owned(),
         WaitReason::WokenTooOften => "was woken as often as it may be in an hour".to_owned(),
-        WaitReason::NoWay | WaitReason::Other => "no way to it is known".to_owned(),
+        WaitReason::NoWay | WaitReason::Other => {
+            let hooks = harness.map_or_else(String::new, |harness| format!(" (tt install {harness} adds hooks)"));
+            format!("idle{since}, and no way wakes it: comes with its next call{hooks}")
+        }
     }
 }
 

@@ -1,24 +1,20 @@
 //! What each session was told by its hooks, and why its turns were held. In memory: after a restart of the daemon a session is told
 //! again where it stands.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tt_proto::{AgentId, RoomId};
 use tt_rules::LeaseTime;
 
 use super::facts::Stick;
+use super::wakes::{Wakes, Woken};
 
 /// How many sessions are remembered. Past that all are forgotten, which costs each of them a few lines.
 const MAX_SESSIONS: usize = 4096;
 
 /// How many causes are remembered for a session.
 const MAX_CAUSES: usize = 256;
-
-/// How often the turns of one session are held in [`HOLDS_PERIOD`].
-const MAX_HOLDS: usize = 20;
-const HOLDS_PERIOD: Duration = Duration::from_secs(60 * 60);
 
 /// Why a turn is held. Each cause holds one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,10 +31,18 @@ pub struct Told(Mutex<HashMap<AgentId, Session>>);
 #[derive(Debug, Default)]
 struct Session {
     sticks: HashMap<RoomId, Stick>,
+    /// A question to its user is open of which nobody knows that it is about something else than an edit.
+    may_ask_to_edit: bool,
+    /// What it is to be told at the next moment at which a hook can speak.
+    owed: Vec<String>,
+    /// It was told in this turn that somebody else has the stick.
+    is_advised: bool,
     /// The last end of its turn was held, and nothing else happened since.
     was_held: bool,
     causes: BTreeSet<Cause>,
-    held_at: VecDeque<LeaseTime>,
+    woken: Woken,
+    /// How many hooks at the end of its turn are being answered.
+    ending: usize,
 }
 
 impl Told {
@@ -49,18 +53,81 @@ impl Told {
 
     /// A prompt came: the next end of a turn is another one's.
     pub fn prompted(&self, agent: &AgentId) {
-        self.with(agent, |session| session.was_held = false);
+        self.with(agent, |session| (session.was_held, session.is_advised) = (false, false));
     }
 
-    /// Whether the end of a turn may be held now: not if the last one was, and not too often. What is let through may be held the
-    /// next time.
-    pub fn may_hold(&self, agent: &AgentId, now: LeaseTime) -> bool {
-        self.with(agent, |session| {
-            while session.held_at.front().is_some_and(|at| now.since(*at) >= HOLDS_PERIOD) {
-                session.held_at.pop_front();
+    /// A question to its user is open, or none is any more. One about an edit would let that edit through later.
+    pub fn asks(&self, agent: &AgentId, may_ask_to_edit: bool) {
+        let mut sessions = self.lock();
+        match sessions.get_mut(agent) {
+            Some(session) => session.may_ask_to_edit = may_ask_to_edit,
+            None if may_ask_to_edit => {
+                drop(sessions);
+                self.with(agent, |session| session.may_ask_to_edit = true);
             }
-            !std::mem::take(&mut session.was_held) && session.held_at.len() < MAX_HOLDS
-        })
+            None => {}
+        }
+    }
+
+    pub fn may_ask_to_edit(&self, agent: &AgentId) -> bool {
+        self.lock().get(agent).is_some_and(|session| session.may_ask_to_edit)
+    }
+
+    /// Keeps what a session is to be told.
+    pub fn owe(&self, agent: &AgentId, lines: Vec<String>) {
+        if !lines.is_empty() {
+            self.with(agent, |session| session.owed = lines);
+        }
+    }
+
+    /// What a session is to be told, which is told now.
+    pub fn take_owed(&self, agent: &AgentId) -> Vec<String> {
+        let mut sessions = self.lock();
+        sessions.get_mut(agent).map(|session| std::mem::take(&mut session.owed)).unwrap_or_default()
+    }
+
+    /// Whether a session is to be advised now: once in a turn.
+    pub fn may_advise(&self, agent: &AgentId) -> bool {
+        self.with(agent, |session| !session.is_advised)
+    }
+
+    pub fn advised(&self, agent: &AgentId) {
+        self.with(agent, |session| session.is_advised = true);
+    }
+
+    /// Its turn ended.
+    pub fn turn_ended(&self, agent: &AgentId) {
+        let mut sessions = self.lock();
+        if let Some(session) = sessions.get_mut(agent) {
+            session.is_advised = false;
+        }
+    }
+
+    /// The end of a turn has come. Returns whether the last one was held; what is let through may be held the next time.
+    pub fn turn_ends(&self, agent: &AgentId) -> bool {
+        self.with(agent, |session| std::mem::take(&mut session.was_held))
+    }
+
+    /// A hook at the end of a turn is answered from now on, or was.
+    pub fn answers_end(&self, agent: &AgentId, begins: bool) {
+        self.with(agent, |session| {
+            session.ending = if begins { session.ending + 1 } else { session.ending.saturating_sub(1) };
+        });
+    }
+
+    /// Whether it is being decided whether the turn of a session ends.
+    pub fn is_ending(&self, agent: &AgentId) -> bool {
+        self.lock().get(agent).is_some_and(|session| session.ending > 0)
+    }
+
+    /// When a session was woken.
+    pub fn woken(&self, agent: &AgentId) -> Woken {
+        self.lock().get(agent).map(|session| session.woken.clone()).unwrap_or_default()
+    }
+
+    /// An idle session is woken.
+    pub fn wake(&self, agent: &AgentId, by: Wakes, now: LeaseTime) {
+        self.with(agent, |session| session.woken.add(by, now));
     }
 
     /// Of these causes, those for which no turn was held yet.
@@ -68,11 +135,11 @@ impl Told {
         self.with(agent, |session| causes.into_iter().filter(|cause| !session.causes.contains(cause)).collect())
     }
 
-    /// The end of a turn is held for these causes.
-    pub fn held(&self, agent: &AgentId, causes: Vec<Cause>, now: LeaseTime) {
+    /// The end of a turn is held, on this account and for these causes.
+    pub fn held(&self, agent: &AgentId, by: Wakes, causes: Vec<Cause>, now: LeaseTime) {
         self.with(agent, |session| {
             session.was_held = true;
-            session.held_at.push_back(now);
+            session.woken.add(by, now);
             session.causes.extend(causes);
             while session.causes.len() > MAX_CAUSES {
                 session.causes.pop_first();
@@ -80,9 +147,12 @@ impl Told {
         });
     }
 
-    /// A conversation ended: the one that follows it knows nothing.
+    /// A conversation ended: the one that follows it knows nothing. How often it was woken still counts.
     pub fn forget(&self, agent: &AgentId) {
-        self.lock().remove(agent);
+        if let Some(session) = self.lock().get_mut(agent) {
+            let (woken, ending) = (std::mem::take(&mut session.woken), session.ending);
+            *session = Session { woken, ending, ..Session::default() };
+        }
     }
 
     fn with<T>(&self, agent: &AgentId, act: impl FnOnce(&mut Session) -> T) -> T {
@@ -105,34 +175,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_held_never_twice_in_a_row_and_once_for_each_cause() {
+    fn a_turn_is_held_once_for_each_cause_and_it_is_known_whether_the_last_end_was() {
         let (told, me) = (Told::default(), id("a"));
         let question = || vec![Cause::Question(7)];
-        assert!(told.may_hold(&me, at(0)));
+        assert!(!told.turn_ends(&me));
         assert_eq!(told.new_causes(&me, question()), question());
-        told.held(&me, question(), at(0));
-        assert!(!told.may_hold(&me, at(1)), "the next end is let through");
-        assert!(told.may_hold(&me, at(2)), "and the one after it may be held");
+        told.held(&me, Wakes::ByAgent, question(), at(0));
+        assert!(told.turn_ends(&me), "the next end is let through");
+        assert!(!told.turn_ends(&me), "and the one after it may be held");
         assert_eq!(told.new_causes(&me, question()), []);
-        told.held(&me, Vec::new(), at(3));
+        told.held(&me, Wakes::ByAgent, Vec::new(), at(3));
         told.prompted(&me);
-        assert!(told.may_hold(&me, at(4)), "a prompt begins another turn");
+        assert!(!told.turn_ends(&me), "a prompt begins another turn");
+        assert!(told.woken(&me).too_often(Wakes::ByAgent, 2, at(4)).is_some(), "a turn that is held counts as woken");
+        assert!(told.woken(&id("b")).too_often(Wakes::ByAgent, 2, at(4)).is_none(), "another session");
         told.forget(&me);
         assert_eq!(told.new_causes(&me, question()), question());
     }
 
     #[test]
-    fn turns_are_held_a_bounded_number_of_times_in_an_hour() {
+    fn advice_comes_once_in_a_turn_and_what_is_owed_is_told_once() {
         let (told, me) = (Told::default(), id("a"));
-        for n in 0..MAX_HOLDS {
-            told.prompted(&me);
-            assert!(told.may_hold(&me, at(n as i64)));
-            told.held(&me, Vec::new(), at(n as i64));
-        }
+        assert!(told.may_advise(&me));
+        told.advised(&me);
+        assert!(!told.may_advise(&me));
+        told.turn_ended(&me);
+        assert!(told.may_advise(&me), "another turn");
+        told.advised(&me);
         told.prompted(&me);
-        assert!(!told.may_hold(&me, at(100)));
-        assert!(told.may_hold(&me, at(60 * 60)), "the first is an hour ago");
-        assert!(told.may_hold(&id("b"), at(100)), "another session");
+        assert!(told.may_advise(&me), "and after a prompt");
+        told.owe(&me, vec!["x".into()]);
+        told.owe(&me, Vec::new());
+        assert_eq!((told.take_owed(&me), told.take_owed(&me)), (vec!["x".to_owned()], Vec::new()));
     }
 
     #[test]
@@ -142,7 +216,7 @@ mod tests {
             told.prompted(&id(&format!("a{n}")));
         }
         assert_eq!(told.lock().len(), 1);
-        told.held(&id("a"), (0..1000).map(Cause::Question).collect(), at(0));
+        told.held(&id("a"), Wakes::ByAgent, (0..1000).map(Cause::Question).collect(), at(0));
         assert_eq!(told.lock().get(&id("a")).map(|session| session.causes.len()), Some(MAX_CAUSES));
     }
 }

@@ -6,13 +6,12 @@ use std::path::Path;
 use serde::Deserialize;
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::policy::{Policy, PolicyOverrides};
-use tt_proto::time::parse_duration;
 use tt_proto::{Error, ErrorCode};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Names as in `docs/protocol.md`, values as people type durations: `claim_ttl = "20m"`.
+    /// Names as in `docs/protocol.md`, values as people write them: `claim_ttl = "20m"`.
     #[serde(default)]
     policy: std::collections::BTreeMap<String, String>,
 }
@@ -22,23 +21,15 @@ pub fn policy(paths: &Paths, env: &Environment) -> Result<Policy, Error> {
     let mut overrides = PolicyOverrides::default();
     let path = paths.config_dir.join("config.toml");
     for (key, value) in read(&path)?.policy {
-        set(&mut overrides, &key, &value).map_err(|e| e.detail("path", path.display().to_string()))?;
+        overrides.set(&key, &value).map_err(|e| e.detail("path", path.display().to_string()))?;
     }
     for key in PolicyOverrides::KEYS {
         let variable = format!("TALKING_STICK_{}", key.to_uppercase());
         if let Some(value) = env.get_str(&variable) {
-            set(&mut overrides, key, value).map_err(|e| e.detail("variable", variable))?;
+            overrides.set(key, value).map_err(|e| e.detail("variable", variable))?;
         }
     }
     Ok(overrides.over(&Policy::default()))
-}
-
-fn set(overrides: &mut PolicyOverrides, key: &str, value: &str) -> Result<(), Error> {
-    let duration = parse_duration(value).ok_or_else(|| {
-        Error::new(ErrorCode::InvalidInput, format!("{key} = {value:?} is not a duration"))
-            .hint("use a number with ms, s, m, h or d")
-    })?;
-    overrides.set(key, duration)
 }
 
 fn read(path: &Path) -> Result<File, Error> {
@@ -83,6 +74,7 @@ mod tests {
         for (text, says) in [
             ("[policy]\nclaim_tll = \"5m\"", "claim_tll"),
             ("[policy]\nclaim_ttl = \"soon\"", "soon"),
+            ("[policy]\nguard = \"perhaps\"", "perhaps"),
             ("[polic]\n", "polic"),
             ("policy = ", "config.toml"),
         ] {
@@ -91,5 +83,7 @@ mod tests {
             assert!(error.message.contains(says), "{}", error.message);
         }
         assert!(with("", &[("TALKING_STICK_CLAIM_TTL", "x")]).is_err());
+        assert!(with("", &[("TALKING_STICK_MAX_WAKES", "often")]).is_err());
+        assert_eq!(with("[policy]\nmax_wakes = \"3\"", &[]).unwrap().max_wakes, 3);
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tt_proto::filesystem::{Filesystem, filesystem};
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::policy::Policy;
@@ -26,6 +26,8 @@ use tt_store::sqlite::SqliteStore;
 
 use crate::background;
 use crate::clock::Clock;
+use crate::delivery::ways::{self, Way};
+use crate::delivery::{Recipients, driver};
 use crate::engine::Engine;
 use crate::identity;
 use crate::liveness::{Kernel, Looks, Processes, Watch};
@@ -51,6 +53,8 @@ pub struct Options {
     pub processes: Arc<dyn Processes>,
     pub clock: Clock,
     pub policy: Policy,
+    /// The ways by which messages reach a model.
+    pub ways: Vec<Arc<dyn Way>>,
     pub home: Option<PathBuf>,
     pub filesystem: fn(&Path) -> Filesystem,
 }
@@ -72,6 +76,7 @@ impl Options {
             processes: Arc::new(Kernel::new()),
             clock: Clock::new(),
             policy: Policy::default(),
+            ways: ways::all(),
             home: None,
             filesystem,
         }
@@ -169,12 +174,19 @@ impl Daemon {
         sessions.restore(stored);
         engine.unread().load(unread);
         engine.membership_cursors().start_all(newest);
-        let shared = Shared::new(options, user, looks, descriptors, engine.clone(), sessions.clone(), stop);
+        let recipients = Recipients::new(engine.listeners().clone(), sessions.clone(), options.ways.clone());
+        let shared = Shared::new(options, user, looks, descriptors, engine.clone(), recipients.clone(), stop);
         let shared = Arc::new(shared);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(leave_when_lost(shared.clone()));
         tasks.spawn(memory::give_back(shared.connections.clone()));
         tasks.spawn(background::run(engine.clone(), sessions.clone(), exits, changes));
+        if recipients.any_starts() {
+            let (wake, wakes) = mpsc::unbounded_channel();
+            engine.listeners().tell_driver(wake.clone());
+            sessions.tell_driver(wake);
+            tasks.spawn(driver::run(engine.clone(), recipients, wakes));
+        }
         if let Some(rest) = shared.options.idle_exit {
             tasks.spawn(leave_when_idle(shared.clone(), rest));
         }

@@ -58,7 +58,7 @@ async fn get_room_events(
     match (after_event_seq, before_event_seq) {
         (Some(after), None) => {
             reader.check_cursor(Some(after)).await?;
-            reader.page(after, limit).await
+            reader.page_with_more(after, limit).await
         }
         (None, before) => reader.newest(before, limit).await,
         (Some(_), Some(_)) => {
@@ -88,7 +88,7 @@ async fn wait_for_events(
     let mut seen = cursor;
     loop {
         let room = call.answer_room().await;
-        let page = reader.page(seen, limit).await?;
+        let page = reader.page_with_more(seen, limit).await?;
         drop(room);
         if !page.events.is_empty() || patience.is_zero() {
             let last = page.events.last().map_or(cursor, |event| event.event_seq);
@@ -229,6 +229,13 @@ impl LogReader {
             with_marks(reader, reader.events(&room_id, cursor, limit, &filter)?, cursor)
         });
         read.await
+    }
+
+    /// The next events that match, and whether newer ones do.
+    async fn page_with_more(&self, cursor: i64, limit: Option<usize>) -> Result<EventPage, Error> {
+        let page = self.page(cursor, limit).await?;
+        let more = !page.events.is_empty() && !self.page(page.cursor_event_seq, Some(1)).await?.events.is_empty();
+        Ok(EventPage { more, ..page })
     }
 
     /// Replays from the log, then goes live; back to the log whenever the live buffer has run past this subscriber.

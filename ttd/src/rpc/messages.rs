@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
-use tt_proto::delivery::{DeliveryState, Recipient, Surface};
+use tt_proto::delivery::{DeliveryState, Recipient, Surface, WayName};
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::{Filter, Target};
 use tt_proto::message::DeliveryHint;
@@ -20,7 +20,8 @@ use tt_store::StoredDelivery;
 
 use super::register::{Module, register};
 use super::{Call, Shared, stopping, stopping_error};
-use crate::delivery;
+use crate::delivery::wakes::Wakes;
+use crate::delivery::{self, Waiting};
 use crate::engine::{CommandContext, HeldMessages, Outcome};
 use crate::listeners::Inbox;
 
@@ -104,25 +105,34 @@ async fn send(
     command: Command,
     delivery_hint: DeliveryHint,
 ) -> Result<Sent, Error> {
-    let (listeners, sessions) = (shared.engine.listeners().clone(), shared.sessions.clone());
-    let is_reply = matches!(&command, Command::SendMessage { options: SendOptions { reply_to: Some(_), .. }, .. });
+    let known = shared.recipients.clone();
+    let (mut is_reply, mut waiting) = (false, None);
+    if let Command::SendMessage { to, from_person, options, .. } = &command {
+        is_reply = options.reply_to.is_some();
+        let wakes = match (is_reply, to) {
+            // Whether that was a question is shown by `get_message_status`.
+            (true, _) => Wakes::Answer,
+            _ if *from_person => Wakes::ByPerson,
+            (false, Recipients::Room) => Wakes::Never,
+            (false, Recipients::Agent(_) | Recipients::Named(_)) => Wakes::ByAgent,
+        };
+        waiting = Some(Waiting { hint: delivery_hint, from_person: *from_person, wakes, is_taken: false });
+    }
     let answer = move |outcome: &Outcome<'_>| {
         let recipients = match outcome.reply {
             Reply::Sent { recipients } => recipients.as_slice(),
             _ => &[],
         };
-        let waits = |agent_id: &AgentId| {
-            delivery::waits(outcome.room, agent_id, delivery_hint, false, &listeners, &sessions, outcome.now)
-        };
+        let waits = |agent_id: &AgentId| Some(delivery::waits(outcome.room, agent_id, waiting?, &known, outcome.now));
         let recipient = |agent_id: &AgentId| {
             let inbox = (outcome.room.room_id.clone(), agent_id.clone());
-            let awaited = is_reply && listeners.awaits_answer(&inbox);
-            let surface = listeners.listening(&inbox).or(awaited.then_some(Surface::Wait));
+            let awaited = is_reply && known.listeners().awaits_answer(&inbox);
+            let surface = known.listeners().listening(&inbox).or(awaited.then_some(Surface::Wait));
             let is_explained = surface.is_none() && recipients.len() <= MAX_EXPLAINED;
             Recipient {
                 surface,
                 display_name: names::unique_name(outcome.room, agent_id).map(str::to_owned),
-                waits: is_explained.then(|| waits(agent_id)),
+                waits: if is_explained { waits(agent_id) } else { None },
                 ..Recipient::pending(agent_id.clone())
             }
         };
@@ -188,7 +198,8 @@ async fn take_messages(shared: Arc<Shared>, extensions: Extensions, request: Tak
     // A tool answer is in the middle of a turn.
     let mid_turn = surface == Surface::ToolResponse && about.is_none();
     let (from, limit, access) = (from_agent_id, limit.unwrap_or(MAX_TAKE), TakeAccess::Arriving);
-    let options = TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access };
+    let way = WayName::of(surface).filter(|way| *way == WayName::ToolResponse && about.is_none());
+    let options = TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access, way };
     wait_and_take(&shared, &call, &inbox, surface, options, max_wait_ms, after_event_seq).await
 }
 
@@ -284,13 +295,15 @@ pub(super) struct TakeOptions {
     pub(super) limit: usize,
     pub(super) max_bytes: Option<usize>,
     pub(super) access: TakeAccess,
+    /// The way by which a model is handed them in one block: as many as the room allows, and none if it is switched off there.
+    pub(super) way: Option<WayName>,
 }
 
 impl TakeOptions {
     /// Everything that is open.
     fn all() -> Self {
         let (max_replay, limit, access) = (None, MAX_TAKE, TakeAccess::Arriving);
-        Self { from: None, about: None, mid_turn: false, max_replay, limit, max_bytes: None, access }
+        Self { from: None, about: None, mid_turn: false, max_replay, limit, max_bytes: None, access, way: None }
     }
 }
 
@@ -301,6 +314,8 @@ struct TakenSeqs {
     event_seqs: Vec<i64>,
     more: usize,
     wait_max: Duration,
+    /// How many of them are handed over.
+    max_batch: usize,
 }
 
 /// Messages that were taken. They are given back unless they are kept.
@@ -323,20 +338,31 @@ pub(super) async fn take(
         let taken = Taken::default();
         return Ok(TakenMessages { taken, wait_max: Duration::ZERO, held: None });
     }
-    let TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access } = options;
+    let TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access, way } = options;
     let command = Command::TakeMessages { from, about, mid_turn, max_replay, limit, access };
-    let answer = |outcome: &Outcome<'_>| {
-        let wait_max = outcome.room.policy.wait_max;
-        match outcome.reply {
-            Reply::Taken { skipped, event_seqs, more } => {
-                TakenSeqs { skipped: skipped.clone(), event_seqs: event_seqs.clone(), more: *more, wait_max }
-            }
-            _ => TakenSeqs { skipped: Vec::new(), event_seqs: Vec::new(), more: 0, wait_max },
+    let answer = move |outcome: &Outcome<'_>| {
+        let policy = &outcome.room.policy;
+        let (wait_max, mut max_batch) = (policy.wait_max, usize::MAX);
+        if let Some(way) = way {
+            max_batch = if policy.ways.allow(way) { policy.max_batch.max(1) } else { 0 };
         }
+        let (mut skipped, mut event_seqs, mut left) = (Vec::new(), Vec::new(), 0);
+        if let Reply::Taken { skipped: old, event_seqs: new, more } = outcome.reply {
+            (skipped, event_seqs, left) = (old.clone(), new.clone(), *more);
+        }
+        TakenSeqs { skipped, event_seqs, more: left, wait_max, max_batch }
     };
     let _room = call.answer_room().await;
-    let (TakenSeqs { skipped, event_seqs, mut more, wait_max }, mut held) =
-        shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
+    let (mut taken, mut held) = shared.engine.take(&inbox.0, shared.silent_context(call)?, command, answer).await?;
+    if taken.event_seqs.len() > taken.max_batch {
+        let mut rest = taken.event_seqs.split_off(taken.max_batch);
+        taken.more += rest.len();
+        if taken.max_batch == 0 {
+            rest.append(&mut taken.skipped);
+        }
+        held.iter_mut().for_each(|held| held.give_back(&rest));
+    }
+    let TakenSeqs { skipped, event_seqs, mut more, wait_max, .. } = taken;
     let mut events = match shared.engine.feed().recent_messages(&event_seqs) {
         Some(events) => events,
         None => shared.engine.read(move |reader| reader.events_by_seq(&event_seqs)).await?,

@@ -6,6 +6,7 @@ mod daemon;
 mod debt;
 mod deliveries;
 mod events;
+pub(crate) mod guard;
 mod messages;
 mod notes;
 mod register;
@@ -42,7 +43,7 @@ use tt_rules::Caller;
 use tt_store::RequestKey;
 
 use crate::background;
-use crate::delivery::told::Told;
+use crate::delivery::Recipients;
 use crate::engine::{CommandContext, Engine};
 use crate::identity;
 use crate::lifecycle::Options;
@@ -79,8 +80,7 @@ pub struct Shared {
     pub options: Options,
     pub engine: Engine,
     pub sessions: Sessions,
-    /// What hooks have said.
-    pub told: Told,
+    pub recipients: Recipients,
     pub activity: Activity,
     pub connections: Connections,
     pub user: String,
@@ -104,7 +104,7 @@ impl Shared {
         looks: Looks,
         descriptors: Descriptors,
         engine: Engine,
-        sessions: Sessions,
+        recipients: Recipients,
         stop: watch::Sender<bool>,
     ) -> Self {
         Self {
@@ -112,8 +112,8 @@ impl Shared {
             home: options.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone())),
             options,
             engine,
-            sessions,
-            told: Told::default(),
+            sessions: recipients.sessions().clone(),
+            recipients,
             activity: Activity::new(),
             connections: Connections::new(descriptors.connections),
             user,
@@ -227,6 +227,7 @@ impl Shared {
         reminders::register_all(&mut module)?;
         events::register_all(&mut module)?;
         sessions::register_all(&mut module)?;
+        guard::register_all(&mut module)?;
         Ok(module.into())
     }
 }
@@ -365,6 +366,7 @@ mod tests {
     use tt_store::sqlite::SqliteStore;
 
     use super::*;
+    use crate::delivery::ways;
     use crate::liveness::Watch;
 
     #[test]
@@ -401,7 +403,8 @@ mod tests {
         let (sessions, _) = Sessions::new(processes, looks.clone(), clock.clone(), "someone".into(), None);
         let engine = Engine::new(Arc::new(store), clock, Arc::new(sessions.clone()), policy);
         let stop = watch::Sender::new(false);
-        let shared = Shared::new(options, "someone".into(), looks, descriptors, engine, sessions, stop);
+        let recipients = Recipients::new(engine.listeners().clone(), sessions, ways::all());
+        let shared = Shared::new(options, "someone".into(), looks, descriptors, engine, recipients, stop);
         let shared = Arc::new(shared);
         let methods = shared.methods().unwrap();
         let registered: BTreeSet<&str> = methods.method_names().collect();

@@ -20,6 +20,7 @@ use tt_store::{Page, Reader, RoomPage};
 use super::register::{Module, register};
 use super::{Call, Shared, blocking};
 use crate::engine::Outcome;
+use crate::sessions::Sessions;
 use crate::views::{self, Listed};
 use crate::workspace::Workspace;
 
@@ -46,7 +47,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
     let look = shared.lookup(call.session()?.cwd.as_deref(), &context_path, Workspace::of).await?;
     let workspace = blocking(look).await?;
     let me = context.agent_id().clone();
-    let viewer = me.clone();
+    let (viewer, sessions) = (me.clone(), shared.sessions.clone());
     let answer = move |outcome: &Outcome<'_>| {
         let (newest, event) = (outcome.overview.map_or(0, |overview| overview.newest_event_seq), outcome.events.last());
         let updated_at = event.map(|event| event.created_at).or(outcome.overview.map(|overview| overview.updated_at));
@@ -61,7 +62,14 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
             joined_existing_room: outcome.resolution.is_some_and(|r| r.exists),
             cursor_event_seq: event.map_or(newest, |event| event.event_seq),
             warning: outcome.resolution.and_then(|r| r.warning.clone()),
-            found: Some(JoinedRoom::of(room, &viewer, &unread, updated_at.unwrap_or(outcome.now.wall), outcome.now)),
+            found: Some(JoinedRoom::of(
+                room,
+                &viewer,
+                &unread,
+                updated_at.unwrap_or(outcome.now.wall),
+                &sessions,
+                outcome.now,
+            )),
         }
     };
     let mut joined = shared.engine.join(context, workspace, force_new.unwrap_or(false), display_name, answer).await?;
@@ -70,10 +78,10 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         Some(found) => found,
         // A repeated join: what it did is known, and the room is shown as it is now.
         None => {
-            let (clock, viewer) = (shared.engine.clock().clone(), me.clone());
+            let (clock, sessions, viewer) = (shared.engine.clock().clone(), shared.sessions.clone(), me.clone());
             let view = move |room: &Room, reader: &dyn Reader| {
                 let overview = reader.overview(&room.room_id)?;
-                Ok(JoinedRoom::of(room, &viewer, &overview.unread, overview.updated_at, clock.now()))
+                Ok(JoinedRoom::of(room, &viewer, &overview.unread, overview.updated_at, &sessions, clock.now()))
             };
             shared.engine.look(&joined.room_id, view).await?
         }
@@ -121,9 +129,11 @@ impl JoinedRoom {
         viewer: &AgentId,
         unread: &HashMap<AgentId, usize>,
         updated_at: WallTime,
+        sessions: &Sessions,
         now: tt_rules::Now,
     ) -> Self {
-        let (members, more_members) = views::members(room, viewer, Listed::Present, unread, now);
+        let session = |agent: &AgentId| sessions.doing(agent);
+        let (members, more_members) = views::members(room, viewer, Listed::Present, unread, &session, now);
         Self {
             canonical_path: room.canonical_path.clone(),
             members,
@@ -219,9 +229,12 @@ async fn get_room_state(
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let viewer = call.identity()?.agent_id.clone();
     shared.engine.seen(&viewer);
-    let clock = shared.engine.clock().clone();
+    let (clock, sessions) = (shared.engine.clock().clone(), shared.sessions.clone());
     let listed = if all.unwrap_or(false) { Listed::All } else { Listed::Present };
-    let view = move |room: &Room, reader: &dyn Reader| views::room_state(room, &viewer, listed, reader, clock.now());
+    let view = move |room: &Room, reader: &dyn Reader| {
+        let session = |agent: &AgentId| sessions.doing(agent);
+        views::room_state(room, &viewer, listed, reader, &session, clock.now())
+    };
     let _room = call.answer_room().await;
     shared.engine.look(&room_id, view).await
 }

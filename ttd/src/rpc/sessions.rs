@@ -5,14 +5,16 @@ use std::sync::Arc;
 use jsonrpsee::Extensions;
 use tt_proto::requests::{ListSessions, Peek, PeekSession, ReportSession, Reported, SessionList};
 use tt_proto::room::Liveness;
-use tt_proto::session::SessionEvent;
+use tt_proto::session::{SessionEvent, SessionStatus};
 use tt_proto::{Error, ErrorCode};
+use tt_rules::GiveBackCause;
 use tt_store::Page;
 
 use super::daemon::find_server;
 use super::register::{Module, register};
 use super::speech::say;
-use super::{Call, Shared, blocking};
+use super::{Call, Shared, blocking, guard};
+use crate::background;
 use crate::delivery::boundary::Boundary;
 use crate::sessions::registry::Report;
 use crate::sessions::transcript;
@@ -67,26 +69,105 @@ async fn report_session(
         previous_session_id: name("previous_session_id", request.previous_session_id)?,
     };
     let server = find_server(&shared, &call, identity, &call.session()?.signals).await?;
+    let speaks = Boundary::of(&report).filter(|_| request.can_speak == Some(true));
+    let is_end = speaks == Some(Boundary::TurnEnd);
+    // Before it is known that the session is idle. Which member it is may be known only afterwards.
+    let _ending = is_end.then(|| shared.recipients.ending(&identity.agent_id));
     let (member, status) = shared.sessions.report(identity, &session_id, &report, server);
     let agent_id = member.agent_id.clone();
     if event == SessionEvent::SessionEnded {
-        shared.told.forget(&agent_id);
+        shared.recipients.told().forget(&agent_id);
     }
     shared.engine.seen(&agent_id);
-    let mut reported = Reported { agent_id, status, say: None };
-    let Some(boundary) = Boundary::of(&report).filter(|_| request.can_speak == Some(true)) else {
+    let mut reported = Reported { agent_id, status, say: None, refusal: None };
+    // What it does from now on it does as this member. A hook reports one session; another one's would get nothing.
+    if session.member.get_or_init(|| member).agent_id != reported.agent_id {
         return Ok(reported);
-    };
-    // What it takes from now on it takes as this member. A hook reports one session; another one's would get nothing.
-    if session.member.get_or_init(|| member).agent_id == reported.agent_id {
+    }
+    let can_speak = request.can_speak == Some(true) && report.subagent_id.is_none();
+    let edits = request.edits.map(|edits| edits.names().to_vec()).unwrap_or_default();
+    let names_edits = !edits.is_empty();
+    if event == SessionEvent::ToolStarted {
+        let uses = ToolUse { edits, is_shell: request.is_shell == Some(true) };
+        reported.refusal = guarded(&shared, &call, uses, report.cwd.as_deref(), can_speak).await?;
+        if reported.refusal.is_some() {
+            return Ok(reported);
+        }
+    }
+    let _ending_as_member = is_end.then(|| shared.recipients.ending(&reported.agent_id));
+    if let Some(boundary) = speaks {
         reported.say = say(&shared, &call, boundary, report.cwd.as_deref()).await?;
     }
     if reported.say.as_ref().is_some_and(|say| say.holds) {
         // The turn goes on.
         let busy = Report::of(SessionEvent::Busy, shared.engine.clock().now().lease);
         reported.status = shared.sessions.report(identity, &session_id, &busy, None).1;
+        return Ok(reported);
+    }
+    let agent_id = &reported.agent_id;
+    let is_edit = |tool: &str| harness.is_some_and(|harness| harness.tools.edits.iter().any(|edit| edit.name == tool));
+    let may_ask_to_edit = names_edits || report.tool_name.as_deref().is_none_or(is_edit);
+    shared.recipients.told().asks(agent_id, event == SessionEvent::PermissionAsked && may_ask_to_edit);
+    let cause = gives_back(&report, reported.status);
+    if let Some(cause) = cause.filter(|cause| *cause != GiveBackCause::Asking || !may_ask_to_edit) {
+        if cause != GiveBackCause::Asking {
+            shared.recipients.told().turn_ended(agent_id);
+        }
+        background::give_back(&shared.engine, agent_id, cause).await?;
     }
     Ok(reported)
+}
+
+/// What a hook says of the tool that is about to run.
+struct ToolUse {
+    edits: Vec<String>,
+    is_shell: bool,
+}
+
+/// Lets the guard look at a tool. Returns why it is not to be run; anything else is said to the session at the next moment.
+async fn guarded(
+    shared: &Shared,
+    call: &Call,
+    uses: ToolUse,
+    cwd: Option<&str>,
+    can_speak: bool,
+) -> Result<Option<String>, Error> {
+    let me = &call.identity()?.agent_id;
+    if !uses.edits.is_empty() {
+        let said = guard::check_edits(shared, call, uses.edits).await?;
+        let is_news = said.is_given || shared.recipients.told().may_advise(me);
+        if is_news && said.refusal.is_none() && !said.lines.is_empty() {
+            if !said.is_given {
+                shared.recipients.told().advised(me);
+            }
+            shared.recipients.told().owe(me, said.lines);
+        }
+        return Ok(said.refusal);
+    }
+    // A subagent cannot be told, nor can it be told apart from its conversation.
+    if uses.is_shell
+        && can_speak
+        && shared.recipients.told().may_advise(me)
+        && let Some(advice) = guard::shell_advice(shared, me, cwd).await?
+    {
+        shared.recipients.told().advised(me);
+        shared.recipients.told().owe(me, vec![advice]);
+    }
+    Ok(None)
+}
+
+/// Why what the guard gave a session is given back after this, if it is.
+fn gives_back(report: &Report, status: SessionStatus) -> Option<GiveBackCause> {
+    match report.event {
+        SessionEvent::TurnEnded if report.subagent_id.is_none() => Some(GiveBackCause::TurnEnded),
+        // It went on in the background after the turn of its conversation.
+        SessionEvent::SubagentEnded if status == SessionStatus::Idle => Some(GiveBackCause::TurnEnded),
+        SessionEvent::Interrupted | SessionEvent::Idle if status == SessionStatus::Idle => {
+            Some(GiveBackCause::BrokenOff)
+        }
+        SessionEvent::PermissionAsked => Some(GiveBackCause::Asking),
+        _ => None,
+    }
 }
 
 async fn list_sessions(

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use tt_proto::block::{self, Line};
-use tt_proto::delivery::DeliveryState;
+use tt_proto::delivery::{DeliveryState, Surface};
+use tt_proto::event::Event;
 use tt_proto::message::{MAX_BATCH, MAX_BATCH_BYTES};
 use tt_proto::requests::{SaidMessages, Say};
 use tt_proto::{AgentId, Error, RoomId};
@@ -12,9 +13,12 @@ use tt_store::{Reader, WaitingQuery};
 
 use super::messages::{TakeOptions, take};
 use super::{Call, Shared};
-use crate::delivery::boundary::{Boundary, wakes};
+use crate::delivery::boundary::Boundary;
 use crate::delivery::facts::{self, Stick};
+use crate::delivery::pending;
+use crate::delivery::plan::{self, Opening, Recipient, RoomFacts};
 use crate::delivery::told::Cause;
+use crate::delivery::wakes::Wakes;
 use crate::engine::HeldMessages;
 
 /// What keeps a turn from ending.
@@ -35,6 +39,8 @@ struct Here {
     /// What is to know when somebody else changed who has the stick.
     news: Vec<String>,
     is_quiet: bool,
+    /// How often agents may wake it.
+    max_wakes: usize,
     /// Why its turn is not to end yet, each cause in words.
     causes: Vec<(Cause, String)>,
 }
@@ -84,6 +90,7 @@ impl Here {
             stick: Stick::of(room),
             all: facts::all(room, me, questions.len(), held_for, now),
             news: std::iter::once(facts::stick(room, me, held_for)).chain(facts::handoff(room, me)).collect(),
+            max_wakes: room.policy.max_wakes,
             is_quiet: member.quiet_until.is_some_and(|until| until > now.deadline),
             causes,
         }))
@@ -92,7 +99,7 @@ impl Here {
     /// What the session is told of this: everything, or only what is news to it.
     fn facts(self, shared: &Shared, me: &AgentId, is_new: bool) -> Vec<String> {
         let Some(all) = self.all else { return Vec::new() };
-        match shared.told.stick(me, &self.room_id, self.stick.clone()) {
+        match shared.recipients.told().stick(me, &self.room_id, self.stick.clone()) {
             Some(before) if !is_new => {
                 if self.stick.is_news(&before, me) {
                     self.news
@@ -112,36 +119,46 @@ pub(super) async fn say(
     boundary: Boundary,
     cwd: Option<&str>,
 ) -> Result<Option<Say>, Error> {
-    let me = &call.identity()?.agent_id;
+    let (me, told) = (&call.identity()?.agent_id, shared.recipients.told());
     let now = shared.engine.clock().now().lease;
     let holds = boundary == Boundary::TurnEnd;
     if boundary == Boundary::Prompt {
-        shared.told.prompted(me);
+        told.prompted(me);
     }
-    if holds && !shared.told.may_hold(me, now) {
+    let was_held = holds && told.turn_ends(me);
+    if was_held {
         return Ok(None);
     }
     let here = if boundary == Boundary::Tool { None } else { Here::find(shared, me, cwd).await? };
     let mut causes = Vec::new();
-    let lines = match here {
-        // It asked to be left alone, and gets what waits with the next thing it does.
-        Some(here) if holds && here.is_quiet => return Ok(None),
+    let owed = if holds { Vec::new() } else { told.take_owed(me) };
+    let lines: Vec<String> = match here {
         Some(here) if holds => {
-            let all = here.causes.iter().map(|(cause, _)| cause.clone()).collect();
-            causes = shared.told.new_causes(me, all);
+            let too_often = told.woken(me).too_often(Wakes::ByAgent, here.max_wakes, now).is_some();
+            // It asked to be left alone, or was woken often enough: it gets what waits with the next thing it does.
+            if !here.is_quiet && !too_often {
+                let all = here.causes.iter().map(|(cause, _)| cause.clone()).collect();
+                causes = told.new_causes(me, all);
+            }
             here.causes.into_iter().filter(|(cause, _)| causes.contains(cause)).map(|(_, text)| text).collect()
         }
-        Some(here) => here.facts(shared, me, matches!(boundary, Boundary::Started { .. })),
+        Some(here) => {
+            let is_new = matches!(boundary, Boundary::Started { .. });
+            here.facts(shared, me, is_new)
+        }
         None => Vec::new(),
     };
+    let lines: Vec<String> = owed.into_iter().chain(lines).collect();
     let facts = (!lines.is_empty()).then(|| block::frame_facts(&lines));
-    let batch = Batch::take(shared, call, boundary, facts.as_ref().map_or(0, |facts| facts.chars().count())).await?;
-    let batch = batch.filter(|batch| !holds || batch.wakes || !causes.is_empty());
+    // A turn that goes on anyhow brings everything that waits.
+    let opening = if causes.is_empty() { boundary.opening(was_held) } else { Opening::Fresh };
+    let batch = Batch::take(shared, call, opening, facts.as_ref().map_or(0, |facts| facts.chars().count())).await?;
     if facts.is_none() && batch.is_none() {
         return Ok(None);
     }
     if holds {
-        shared.told.held(me, causes, now);
+        let by = batch.as_ref().and_then(|batch| batch.wakes).unwrap_or(Wakes::ByAgent);
+        told.held(me, by, causes, now);
     }
     let block = batch.as_ref().map(Batch::text);
     let parts: Vec<String> = holds.then(|| NOT_YET.to_owned()).into_iter().chain(facts).chain(block).collect();
@@ -150,99 +167,99 @@ pub(super) async fn say(
 
 /// Messages that were taken to be shown together. They are given back unless they are kept.
 struct Batch {
-    /// How long one message may be, for the harness to show it whole.
-    longest_line: usize,
-    /// How many bytes all of them may have.
-    max_bytes: usize,
     lines: Vec<Line>,
-    bytes: usize,
     /// How many stay in the inbox.
     more: usize,
-    /// Whether one of them may go to a session that is idle.
-    wakes: bool,
+    /// On whose account they go to a session that would be idle.
+    wakes: Option<Wakes>,
     taken: Vec<(RoomId, Vec<i64>, HeldMessages)>,
 }
 
+/// A message that was taken, before it is decided whether it is shown now.
+struct Candidate {
+    /// Which of the inboxes it is in.
+    room: usize,
+    line: Line,
+}
+
 impl Batch {
-    /// Takes what waits for the caller, if that is anything. `said`: so many characters are said beside it.
-    async fn take(shared: &Shared, call: &Call, boundary: Boundary, said: usize) -> Result<Option<Self>, Error> {
+    /// Takes what waits for the caller, if that is anything, and keeps what is to be handed over at this moment. `said`: so many
+    /// characters are said beside it.
+    async fn take(shared: &Shared, call: &Call, opening: Opening, said: usize) -> Result<Option<Self>, Error> {
         let identity = call.identity()?;
         if shared.engine.unread().rooms_of(&identity.agent_id).is_empty() {
             return Ok(None);
         }
         let harness = identity.harness.as_deref().and_then(tt_harness::by_name);
         let max_chars = harness.map_or(MAX_BATCH_BYTES, |harness| harness.speech.max_chars);
+        // How long one message may be, for the harness to show it whole.
         let longest_line = max_chars.saturating_sub(FRAME_CHARS + said);
-        let mut batch = Self {
-            longest_line,
-            max_bytes: longest_line.min(MAX_BATCH_BYTES),
-            lines: Vec::new(),
-            bytes: 0,
-            more: 0,
-            wakes: false,
-            taken: Vec::new(),
-        };
-        batch.collect(shared, call, boundary).await?;
+        // A member that counted as gone is back, and that is written: which member it is has to be stored before.
+        let me = shared.context(call).await?.agent_id().clone();
+        let mut batch = Self { lines: Vec::new(), more: 0, wakes: None, taken: Vec::new() };
+        let (mut facts, mut messages, mut candidates) = (Vec::new(), Vec::new(), Vec::new());
+        for (room_id, _) in shared.engine.unread().rooms_of(&me) {
+            let room = facts.len();
+            let Some(inbox) = batch.take_from(shared, call, &me, &room_id, opening).await? else { continue };
+            facts.push(inbox.facts);
+            for (event, wakes) in inbox.events.iter().zip(inbox.wakes) {
+                let Some(line) = block::message_line_within(event, longest_line) else { continue };
+                messages.push(pending::message_of(event, room, wakes, line.json.len()));
+                candidates.push(Candidate { room, line });
+            }
+        }
+        let (doing, since) = shared.recipients.doing(&me);
+        let woken = shared.recipients.told().woken(&me);
+        let recipient = Recipient { doing, since, rooms: &facts, woken: &woken };
+        let max_bytes = longest_line.min(MAX_BATCH_BYTES);
+        let plan = plan::plan(&messages, &recipient, max_bytes, shared.engine.clock().now());
+        let (chosen, wakes) = plan.hand_over.map_or((Vec::new(), None), |now| (now.messages, now.wakes));
+        for (place, candidate) in candidates.iter().enumerate() {
+            let (_, kept, held) = &mut batch.taken[candidate.room];
+            let event_seq = messages[place].event_seq;
+            if chosen.contains(&place) {
+                kept.push(event_seq);
+            } else {
+                held.give_back(&[event_seq]);
+                batch.more += 1;
+            }
+        }
+        batch.wakes = wakes;
+        batch.lines = chosen.iter().map(|place| candidates[*place].line.clone()).collect();
         Ok(Some(batch).filter(|batch| !batch.lines.is_empty()))
     }
 
-    /// Takes what waits for the caller in any room: what interrupts first of all.
-    async fn collect(&mut self, shared: &Shared, call: &Call, boundary: Boundary) -> Result<(), Error> {
-        // A member that counted as gone is back, and that is written: which member it is has to be stored before.
-        let agent_id = shared.context(call).await?.agent_id().clone();
-        let inboxes = shared.engine.unread().rooms_of(&agent_id);
-        for (room_id, unread) in inboxes.iter().filter(|(_, unread)| unread.interrupts > 0 && inboxes.len() > 1) {
-            // What stays is counted below, with the others.
-            self.take_from(shared, call, room_id, boundary, unread.interrupts).await;
-        }
-        for (room_id, _) in &inboxes {
-            self.more += self.take_from(shared, call, room_id, boundary, MAX_BATCH).await;
-        }
-        Ok(())
-    }
-
-    /// Takes up to this many messages of a room. Returns how many stay in its inbox. A room that cannot be read, because the
-    /// caller was removed from it for example, is left out.
+    /// Takes what may be handed over now of one room. None if it cannot be read, because the caller was removed from it for example.
     async fn take_from(
         &mut self,
         shared: &Shared,
         call: &Call,
+        me: &AgentId,
         room_id: &RoomId,
-        boundary: Boundary,
-        limit: usize,
-    ) -> usize {
-        let limit = if self.more > 0 { 0 } else { limit.min(MAX_BATCH - self.lines.len()) };
-        let Ok(identity) = call.identity() else { return 0 };
-        let inbox = (room_id.clone(), identity.agent_id.clone());
+        opening: Opening,
+    ) -> Result<Option<Inbox>, Error> {
         let options = TakeOptions {
             from: None,
             about: None,
-            mid_turn: boundary.is_mid_turn(),
+            mid_turn: opening == Opening::MidTurn,
             max_replay: None,
-            limit,
+            limit: MAX_BATCH,
             max_bytes: None,
             access: TakeAccess::Arriving,
+            way: None,
         };
-        let Ok(found) = take(shared, call, &inbox, options).await else { return 0 };
-        let Some(mut held) = found.held else { return found.taken.more };
-        let (mut seqs, mut rest) = (Vec::new(), Vec::new());
-        for event in &found.taken.events {
-            // The most urgent come first: once one did not fit, none after it does.
-            let line = block::message_line_within(event, self.longest_line).filter(|line| {
-                rest.is_empty() && (self.lines.is_empty() || self.bytes + line.json.len() <= self.max_bytes)
-            });
-            let Some(line) = line else {
-                rest.push(event.event_seq);
-                continue;
-            };
-            self.bytes += line.json.len();
-            self.wakes |= wakes(event);
-            self.lines.push(line);
-            seqs.push(event.event_seq);
-        }
-        held.give_back(&rest);
-        self.taken.push((room_id.clone(), seqs, held));
-        found.taken.more + rest.len()
+        let Ok(found) = take(shared, call, &(room_id.clone(), me.clone()), options).await else { return Ok(None) };
+        self.more += found.taken.more;
+        let Some(held) = found.held else { return Ok(None) };
+        self.taken.push((room_id.clone(), Vec::new(), held));
+        let (recipients, me, now) = (shared.recipients.clone(), me.clone(), shared.engine.clock().now());
+        let events = found.taken.events;
+        let view = move |room: &Room, reader: &dyn Reader| {
+            let facts = recipients.in_room(room, &me, Some((Surface::Hook, opening)), now);
+            let wakes = pending::wakes_of(room, reader, &events)?;
+            Ok(Inbox { facts, wakes, events })
+        };
+        shared.engine.look(room_id, view).await.map(Some)
     }
 
     fn text(&self) -> String {
@@ -251,14 +268,20 @@ impl Batch {
 
     /// Leaves the messages to the connection, and says which they are.
     fn keep(self) -> Vec<SaidMessages> {
-        let mut said: Vec<SaidMessages> = Vec::new();
+        let mut said = Vec::new();
         for (room_id, event_seqs, held) in self.taken {
             held.keep();
-            match said.iter_mut().find(|said| said.room_id == room_id) {
-                Some(of_room) => of_room.event_seqs.extend(event_seqs),
-                None => said.push(SaidMessages { room_id, event_seqs }),
+            if !event_seqs.is_empty() {
+                said.push(SaidMessages { room_id, event_seqs });
             }
         }
         said
     }
+}
+
+/// What waits for the caller in one room.
+struct Inbox {
+    facts: RoomFacts,
+    events: Vec<Event>,
+    wakes: Vec<Wakes>,
 }

@@ -15,7 +15,8 @@ use tt_rules::{Command, Reply, WaitEnd, Waiting};
 
 use super::register::{Module, register};
 use super::wait_updates::WaitUpdates;
-use super::{Call, Shared, stopping, stopping_error};
+use super::{Call, Shared, guard, stopping, stopping_error};
+use crate::background;
 use crate::engine::Outcome;
 use crate::views;
 
@@ -56,10 +57,16 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         let (engine, room_id, agent) = (engine.clone(), room_id.clone(), agent.clone());
         move |outcome: &Outcome<'_>| {
             engine.presence().waited(&room_id, &agent, outcome.now.lease);
-            outcome.room.policy.wait_max
+            let room = outcome.room;
+            (room.policy.wait_max, room.owner.clone().filter(|owner| room.edits.by_guard && *owner != agent))
         }
     };
-    let wait_max = engine.run(&room_id, context.clone(), Command::Wait { waiting }, waits).await?;
+    let (wait_max, given) = engine.run(&room_id, context.clone(), Command::Wait { waiting }, waits).await?;
+    if let Some(holder) = given
+        && let Some(cause) = guard::done_with_it(&shared, &holder)
+    {
+        background::give_back(engine, &holder, cause).await?;
+    }
     let patience = max_wait_ms.map_or(wait_max, |ms| wait_max.min(Duration::from_millis(ms)));
     let end = tokio::select! {
         biased;

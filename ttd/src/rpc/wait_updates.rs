@@ -1,7 +1,7 @@
 //! What a wait brings besides a turn: the messages in the caller's inbox, and who joined and left.
 
 use tokio::sync::broadcast::error::RecvError;
-use tt_proto::delivery::Surface;
+use tt_proto::delivery::{Surface, WayName};
 use tt_proto::event::{Event, EventType};
 use tt_proto::filter::Filter;
 use tt_proto::message::{MAX_BATCH, MAX_BATCH_BYTES};
@@ -91,6 +91,7 @@ impl WaitUpdates {
             limit: MAX_BATCH,
             max_bytes: Some(MAX_BATCH_BYTES),
             access: TakeAccess::Leaving,
+            way: Some(WayName::Listening),
         };
         let (mut events, more, held) = match take(shared, call, &self.inbox, options).await {
             Ok(messages) => (messages.taken.events, messages.taken.more, messages.held),

@@ -16,7 +16,7 @@ mod unsaved;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tt_proto::AgentId;
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::room::Liveness;
-use tt_proto::session::{Session as SessionView, SessionEvent, SessionStatus};
+use tt_proto::session::{EvidenceSource, Session as SessionView, SessionEvent, SessionStatus};
 use tt_rules::Now;
 use tt_store::StoredSession;
 
@@ -56,6 +56,8 @@ struct Inner {
     changes: UnboundedSender<AgentId>,
     /// Told whenever a session changed.
     changed: watch::Sender<()>,
+    /// Told of whose session there is new evidence.
+    driver: OnceLock<UnboundedSender<AgentId>>,
     unsaved: Unsaved,
     /// The daemons of harnesses that are followed, each with the sessions to ask it about.
     servers: Mutex<HashMap<Anchor, UnboundedSender<String>>>,
@@ -99,6 +101,7 @@ impl Sessions {
             home,
             changes,
             changed: watch::Sender::new(()),
+            driver: OnceLock::new(),
             unsaved: Unsaved::default(),
             servers: Mutex::default(),
             files: WatchedDirs::new(changed_files),
@@ -202,6 +205,7 @@ impl Sessions {
         let view = registry.get(&bound.key).map(|session| session.view(&alive, &now));
         drop(registry);
         self.tell(changes);
+        self.wake_driver(&bound.agent_id);
         self.follow(&bound.key);
         if report.event == SessionEvent::SessionEnded {
             self.look_again_later(bound.agent_id.clone());
@@ -259,6 +263,17 @@ impl Sessions {
         self.lock().of_agent(agent_id).map(|session| session.status(&alive, now.lease))
     }
 
+    /// Whether this source has told of an agent's session.
+    pub fn has_heard(&self, agent_id: &AgentId, source: EvidenceSource) -> bool {
+        self.lock().of_agent(agent_id).is_some_and(|session| session.has_heard(source))
+    }
+
+    /// What an agent's session does now. What was busy long ago may be anything by now.
+    pub fn doing(&self, agent_id: &AgentId) -> SessionStatus {
+        let status = self.status_of(agent_id).filter(|status| !status.doubted);
+        status.map_or(SessionStatus::Unknown, |status| status.status)
+    }
+
     /// Which evidence decides about the session of a caller, for `tt whoami --explain`.
     pub fn explain(&self, identity: &Identity) -> Vec<Step> {
         let step = |rule: &str, finding: String| Step { rule: rule.to_owned(), finding };
@@ -311,8 +326,26 @@ impl Sessions {
             self.0.unsaved.add(changes.sessions);
         }
         for agent_id in changes.agents {
+            self.wake_driver(&agent_id);
             let _ = self.0.changes.send(agent_id);
         }
+    }
+
+    /// From now on this is told of whose session there is new evidence.
+    pub fn tell_driver(&self, driver: UnboundedSender<AgentId>) {
+        let _ = self.0.driver.set(driver);
+    }
+
+    fn wake_driver(&self, agent_id: &AgentId) {
+        if let Some(driver) = self.0.driver.get() {
+            let _ = driver.send(agent_id.clone());
+        }
+    }
+
+    /// There is new evidence of a session.
+    fn heard_of(&self, key: &SessionKey) {
+        let agent_id = self.lock().get(key).map(|session| session.agent_id.clone());
+        agent_id.iter().for_each(|agent_id| self.wake_driver(agent_id));
     }
 
     fn now(&self) -> Now {

@@ -270,6 +270,9 @@ impl Registry {
             if let Some(status) = record.status {
                 let source = EvidenceSource::SessionFile;
                 session.note(Sign { source, status, says: record.says.clone(), at: record.status_at.min(now) });
+                if session.is_idle() {
+                    changes.agents.insert(session.agent_id.clone());
+                }
             }
         }
         changes
@@ -297,7 +300,8 @@ impl Registry {
         };
         sign.into_iter().for_each(|sign| session.note(sign));
         if std::mem::replace(&mut session.server_says, says) == says && !had_ended {
-            return Changes::default();
+            let idle = session.is_idle().then(|| session.agent_id.clone());
+            return Changes { agents: idle.into_iter().collect(), ..Changes::default() };
         }
         Changes::of(session)
     }

@@ -3,7 +3,7 @@
 use tt_proto::AgentId;
 use tt_proto::hello::Anchor;
 use tt_proto::room::Liveness;
-use tt_proto::session::{self, SessionStatus};
+use tt_proto::session::{self, EvidenceSource, SessionStatus};
 use tt_rules::{LeaseTime, Now};
 
 use super::evidence::{self, LifeFacts, ServerSays, Sign, Status, Verdict};
@@ -98,6 +98,11 @@ impl Session {
             self.server_says = ServerSays::Nothing;
         }
         had_ended
+    }
+
+    /// Whether this source has told of it.
+    pub fn has_heard(&self, source: EvidenceSource) -> bool {
+        self.signs.iter().any(|sign| sign.source == source)
     }
 
     /// Whether the newest sign says that it waits for its user.

@@ -118,6 +118,7 @@ impl Sessions {
         let key = SessionKey::new(harness.name, &news.session_id);
         let changes = self.lock().server_says(&key, server, news.says, sign, now.lease);
         self.tell(changes);
+        self.heard_of(&key);
     }
 
     /// Watches the file and the terminal of a process.
@@ -196,6 +197,7 @@ impl Sessions {
         let changes = registry.file_says(harness.name, &anchor, derived, &record, &alive, self.now().lease);
         drop(registry);
         self.tell(changes);
+        self.heard_of(&SessionKey::new(harness.name, &record.session_id));
     }
 
     /// The directory of a harness's configuration, as the process of the harness sees it. May block.

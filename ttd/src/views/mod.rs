@@ -9,6 +9,7 @@ use std::time::Duration;
 use tt_proto::page::MAX_MEMBERS;
 use tt_proto::requests::{RoomState, Wait};
 use tt_proto::room::{Member, MemberStatus, Room, Takeover};
+use tt_proto::session::SessionStatus;
 use tt_proto::turn::{Reason, WaitStatus};
 use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{HandoffAt, HeldHandoff, LeaseTime, Now, Removal, WaitEnd, Waiting, fairness, takeover};
@@ -19,7 +20,16 @@ pub use activity::activity;
 /// A member that was seen within this time was seen just now.
 const JUST_NOW: Duration = Duration::from_secs(60);
 
-fn member(room: &tt_rules::Room, member: &tt_rules::Member, unread: usize, now: Now) -> Member {
+/// Tells what the session of an agent does, as far as evidence shows it.
+pub type SessionLook<'a> = &'a dyn Fn(&AgentId) -> SessionStatus;
+
+fn member(
+    room: &tt_rules::Room,
+    member: &tt_rules::Member,
+    unread: usize,
+    session: SessionLook<'_>,
+    now: Now,
+) -> Member {
     let is_in_id = |harness: &String| member.agent_id.as_str().split(':').next() == Some(harness.as_str());
     let last_seen = member.last_seen_at.min(now.lease);
     Member {
@@ -29,8 +39,9 @@ fn member(room: &tt_rules::Room, member: &tt_rules::Member, unread: usize, now: 
         last_seen_at: (last_seen + JUST_NOW <= now.lease).then(|| now.to_wall(last_seen)),
         status: member.status,
         liveness: member.liveness,
-        activity: activity(room, member, now),
+        activity: activity(room, member, || session(&member.agent_id), now),
         waiting: member.waiting != Waiting::No,
+        quiet_until: member.quiet_until.filter(|until| *until > now.deadline).map(|until| now.deadline_to_wall(until)),
         unread,
     }
 }
@@ -54,6 +65,7 @@ pub fn members(
     viewer: &AgentId,
     listed: Listed,
     unread: &HashMap<AgentId, usize>,
+    session: SessionLook<'_>,
     now: Now,
 ) -> (Vec<Member>, usize) {
     let held_by = room.held_by().map(|member| &member.agent_id);
@@ -72,7 +84,7 @@ pub fn members(
         shown.sort_by_key(|m| m.ordinal);
     }
     let more = count - shown.len();
-    let view = |m: &tt_rules::Member| member(room, m, unread.get(&m.agent_id).copied().unwrap_or(0), now);
+    let view = |m: &tt_rules::Member| member(room, m, unread.get(&m.agent_id).copied().unwrap_or(0), session, now);
     (shown.into_iter().map(view).collect(), more)
 }
 
@@ -108,12 +120,13 @@ pub fn room_state(
     viewer: &AgentId,
     listed: Listed,
     reader: &dyn Reader,
+    session: SessionLook<'_>,
     now: Now,
 ) -> Result<RoomState, Error> {
     let overview = reader.overview(&current.room_id)?;
     let reason = takeover::reason(current, now.lease);
     let handoff = |held: &Option<HeldHandoff>| held.as_ref().map(|held| held.handoff.clone());
-    let (members, more_members) = members(current, viewer, listed, &overview.unread, now);
+    let (members, more_members) = members(current, viewer, listed, &overview.unread, session, now);
     Ok(RoomState {
         room: room(current, viewer, overview.updated_at, now),
         members,
@@ -127,6 +140,9 @@ pub fn room_state(
         pending_handoff: handoff(&current.pending_handoff),
         current_handoff: handoff(&current.current_handoff),
         takeover: Takeover { available: reason.is_some(), reason },
+        guard: current.policy.guard,
+        by_guard: current.edits.by_guard,
+        edited_files: current.edits.files.clone(),
         open_notes: reader.open_notes(&current.room_id)?,
         cursor_event_seq: overview.newest_event_seq,
     })
@@ -203,6 +219,8 @@ mod tests {
 
     use super::*;
 
+    const UNKNOWN: fn(&AgentId) -> SessionStatus = |_| SessionStatus::Unknown;
+
     #[test]
     fn of_very_many_members_those_who_matter_are_shown() {
         let names: Vec<String> = (0..2 * MAX_MEMBERS).map(|n| format!("m{n}")).collect();
@@ -211,9 +229,9 @@ mod tests {
             room.member_mut(&id(name)).unwrap().status = MemberStatus::Left;
         }
         room.owner = Some(id("m0"));
-        let (present, hidden) = members(&room, &id("m3"), Listed::Present, &HashMap::new(), now(0));
+        let (present, hidden) = members(&room, &id("m3"), Listed::Present, &HashMap::new(), &UNKNOWN, now(0));
         assert_eq!((present.len(), hidden), (12, 2 * MAX_MEMBERS - 12), "the active, the holder and the viewer");
-        let (shown, more) = members(&room, &id("m3"), Listed::All, &HashMap::new(), now(0));
+        let (shown, more) = members(&room, &id("m3"), Listed::All, &HashMap::new(), &UNKNOWN, now(0));
         assert_eq!((shown.len(), more), (MAX_MEMBERS, MAX_MEMBERS));
         let ids: Vec<&str> = shown.iter().map(|m| m.agent_id.as_str()).collect();
         assert_eq!(ids[..2], ["m0", "m3"], "the holder and the viewer");
@@ -229,7 +247,7 @@ mod tests {
             let member = room.member_mut(&id(name)).unwrap();
             member.status = [MemberStatus::Gone, MemberStatus::Left, MemberStatus::Kicked, MemberStatus::Gone][n % 4];
         }
-        let (shown, more) = members(&room, &id("m39"), Listed::Present, &HashMap::new(), now(0));
+        let (shown, more) = members(&room, &id("m39"), Listed::Present, &HashMap::new(), &UNKNOWN, now(0));
         let ids: Vec<&str> = shown.iter().map(|m| m.agent_id.as_str()).collect();
         assert_eq!(ids, ["m28", "m31", "m32", "m35", "m36", "m38", "m39"], "the last of the gone, and who is there");
         assert_eq!(more, 33);

@@ -15,11 +15,11 @@ use tt_proto::filter::Filter;
 use tt_proto::handoff::RawJson;
 use tt_proto::hello::{Anchor, FoundBy, Identity};
 use tt_proto::message::{DeliveryHint, Unread};
-use tt_proto::policy::{Policy, PolicyOverrides};
+use tt_proto::policy::{Guard, Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{
-    Caller, Command, ConnectionId, DeadlineTime, Decision, LeaseTime, Needs, NewReminder, Now, Recipients, Reply,
-    Request, Room, SendOptions, TakeAccess, Waiting, decide,
+    Attempt, Caller, Command, ConnectionId, DeadlineTime, Decision, GiveBackCause, GuardedAction, LeaseTime, Needs,
+    NewReminder, Now, Recipients, Reply, Request, Room, SendOptions, TakeAccess, TurnEdits, Waiting, decide,
 };
 
 use crate::{
@@ -37,6 +37,7 @@ type Check = (&'static str, fn(&Bench<'_>));
 pub fn check_all(open: Open<'_>) {
     let checks: &[Check] = &[
         ("a room and its members are read back as they were saved", a_room_is_read_back),
+        ("what is known of a turn is kept while it lasts, and its commit leads to its room", edits_are_kept),
         ("the terminals of a person are read back, and lead to its room", terminals_are_read_back),
         ("what was committed is there after the store was opened again", committed_work_survives),
         ("a refused unit leaves nothing, and its neighbours stand", a_refusal_leaves_nothing),
@@ -44,6 +45,7 @@ pub fn check_all(open: Open<'_>) {
         ("a repeated key gets the first answer and changes nothing", a_repeated_key_changes_nothing),
         ("units are committed in the order they were submitted", units_commit_in_order),
         ("a delivery is open until it is changed, once", deliveries_change_once),
+        ("a hand-over that began is kept until it has ended", attempts_are_kept),
         ("a question is kept until it is answered or over", questions_are_kept),
         ("a reminder is kept until it was sent for the last time", reminders_are_kept),
         ("what is urgent is known and counted", urgency_is_kept),
@@ -309,6 +311,24 @@ fn a_room_is_read_back(bench: &Bench<'_>) {
     assert_eq!(types[..4], [EventType::MemberJoined, EventType::MemberJoined, EventType::Claim, EventType::Release]);
 }
 
+fn edits_are_kept(bench: &Bench<'_>) {
+    bench.join("a");
+    let room = bench.join("b");
+    let git = Anchor { host_id: "h".into(), pid: 9, process_started_at: "t".into() };
+    let check = |action: GuardedAction| Command::CheckGuard { action, is_overridden: false };
+    let read = || bench.store.reader().unwrap().room(&room).unwrap().edits;
+    let of_git = || bench.store.reader().unwrap().rooms_of_process(&git).unwrap();
+    let taken = bench.run("a", check(GuardedAction::Commit { process: Some(git.clone()) })).room.edits;
+    assert!(taken.by_guard && taken.commit.as_ref() == Some(&git));
+    assert_eq!((read(), of_git()), (taken, vec![room.clone()]));
+    let edited = bench.run("a", check(GuardedAction::Edit { files: vec!["src/ü \"x\".rs".into()] })).room.edits;
+    assert_eq!((read(), of_git()), (edited.clone(), Vec::new()), "it is for more than the commit now");
+    assert_eq!(edited.files, ["src/ü \"x\".rs"]);
+    let cause = GiveBackCause::TurnEnded;
+    bench.run("b", Command::GiveBack { agent_id: agent("a"), cause });
+    assert_eq!(read(), TurnEdits::default());
+}
+
 fn terminals_are_read_back(bench: &Bench<'_>) {
     let terminal = |pid: u32| Anchor { host_id: "h".into(), pid, process_started_at: "t".into() };
     let join = |pid: u32| {
@@ -422,6 +442,42 @@ fn deliveries_change_once(bench: &Bench<'_>) {
     assert_eq!((rooms.len(), &rooms[0].room_id, rooms[0].unread), (1, &room, 2));
     bench.run("b", Command::Leave);
     assert!(reader().inbox_rooms(&agent("b"), 10).unwrap().items.is_empty(), "b is no member any more");
+}
+
+fn attempts_are_kept(bench: &Bench<'_>) {
+    let room = bench.join("a");
+    bench.join("b");
+    let seqs = [bench.send("a", "b", None), bench.send("a", "b", None)];
+    let (recipient, tag) = (agent("b"), "tag".to_owned());
+    let (surface, event_seqs) = (Surface::Terminal, vec![seqs[0], 99_999]);
+    let begin = Command::BeginAttempt { recipient: recipient.clone(), event_seqs, surface, tag: tag.clone() };
+    assert_eq!(bench.run("a", begin.clone()).reply, Reply::Begun { event_seqs: vec![seqs[0]] });
+    assert_eq!(bench.run("a", begin).reply, Reply::Begun { event_seqs: Vec::new() }, "once");
+    let reader = || bench.store.reader().unwrap();
+    let attempts = || reader().attempts().unwrap();
+    let (in_room, row) = attempts().remove(0);
+    let attempt = Attempt { surface, tag: tag.clone(), at: WallTime::from_millis(NOW) };
+    assert_eq!((in_room, row.event_seq, row.attempt), (room.clone(), seqs[0], Some(attempt.clone())));
+    assert_eq!(standing(bench, &room, seqs[0]).row.attempt, Some(attempt));
+    assert_eq!(bench.take("b", None), [seqs[1]], "it is taken by nobody else");
+    let open = |limit| reader().open_deliveries(&room, &recipient, limit).unwrap().len();
+    assert_eq!((open(10), reader().inbox(&room, &recipient, 10).unwrap()), (1, vec![seqs[1]]));
+    assert_eq!(reader().overview(&room).unwrap().unread, HashMap::from([(agent("b"), 2)]), "and still waits");
+    let end = |arrived| Command::EndAttempt {
+        recipient: recipient.clone(),
+        event_seqs: seqs.to_vec(),
+        tag: tag.clone(),
+        arrived,
+    };
+    assert_eq!(bench.run("a", end(false)).reply, Reply::Count(1));
+    assert_eq!((attempts().len(), open(10), bench.take("b", None)), (0, 2, seqs.to_vec()));
+    let event_seqs = vec![seqs[0]];
+    let begin = Command::BeginAttempt { recipient: recipient.clone(), event_seqs, surface, tag: tag.clone() };
+    bench.run("a", begin);
+    assert_eq!(bench.run("a", end(true)).reply, Reply::Count(1));
+    let stored = standing(bench, &room, seqs[0]);
+    assert_eq!((stored.row.state, stored.surface), (DeliveryState::Delivered, Some(surface)));
+    assert_eq!((stored.row.attempt, attempts().len()), (None, 0));
 }
 
 /// What becomes of a message with one recipient.
@@ -591,14 +647,14 @@ fn notes_and_policies_are_kept(bench: &Bench<'_>) {
     assert_eq!((notes(false).len(), notes(true).len()), (0, 1));
     assert_eq!(bench.store.reader().unwrap().open_notes(&room).unwrap(), 0);
     assert_eq!(bench.refused("a", Command::ResolveNote { note_id: NoteId::fresh() }), ErrorCode::UnknownTarget);
-    for (key, seconds) in [("claim_ttl", 1), ("wait_max", 2)] {
+    for (key, value) in [("claim_ttl", "1s"), ("wait_max", "2s"), ("guard", "advise")] {
         let mut overrides = PolicyOverrides::default();
-        overrides.set(key, std::time::Duration::from_secs(seconds)).unwrap();
+        overrides.set(key, value).unwrap();
         bench.run("a", Command::SetPolicy { overrides });
     }
     let policy = bench.store.reader().unwrap().room(&room).unwrap().policy;
     assert_eq!((policy.claim_ttl.as_secs(), policy.wait_max.as_secs()), (1, 2), "one does not undo the other");
-    assert_eq!(policy.presence_ttl, Policy::default().presence_ttl);
+    assert_eq!((policy.guard, policy.presence_ttl), (Guard::Advise, Policy::default().presence_ttl));
 }
 
 fn all_rooms() -> RoomPage {

@@ -242,6 +242,12 @@ pub trait Reader {
     /// The deliveries to which something happens by itself, each with the moment.
     fn due_deliveries(&self) -> Result<Vec<(RoomId, i64, AgentId, DeadlineTime)>, Error>;
 
+    /// The deliveries whose hand-over has begun and cannot be recalled, in the order of the log.
+    fn attempts(&self) -> Result<Vec<(RoomId, DeliveryRow)>, Error>;
+
+    /// The open deliveries to a member that no hand-over holds, at most `limit` of the oldest and as many that are urgent.
+    fn open_deliveries(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
+
     /// The reminders that a member set in a room, and those for it; the next one first, at most `limit`.
     fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error>;
 
@@ -267,6 +273,9 @@ pub trait Reader {
 
     /// The rooms of which an agent is a member that has not left.
     fn rooms_of_agent(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
+
+    /// The rooms in which an agent holds the stick.
+    fn rooms_held_by(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
 
     /// The rooms in which nothing was ever written and nothing has happened for their `idle_room_ttl`.
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error>;

@@ -126,11 +126,37 @@ pub(crate) enum Op {
         surface: usize,
         which: Which,
     },
+    /// The newest messages to an agent, at most this many, are about to be handed to it in a way that cannot be recalled.
+    Begin {
+        to: usize,
+        count: usize,
+    },
+    /// It is known what became of the hand-over that began last but this many.
+    End {
+        back: usize,
+        arrived: bool,
+    },
     /// The connection of a surface ends.
     Close {
         who: usize,
         surface: usize,
     },
+    /// Somebody edits a file.
+    Edit {
+        who: Who,
+        overridden: bool,
+    },
+    /// Somebody commits, by a process of git that can be seen or not.
+    Commit {
+        who: Who,
+        seen: bool,
+        overridden: bool,
+    },
+    Push(Who, bool),
+    /// The process of a commit ends.
+    EndCommit,
+    /// The holder's session is done with its turn, or does not know of it.
+    GiveBack(Who, Cause),
     /// The daemon is killed right after the next command is committed.
     Crash,
     /// The daemon ends, in order or not, and another starts, at once or so many milliseconds later.
@@ -138,6 +164,41 @@ pub(crate) enum Op {
         killed: bool,
         down: i64,
     },
+}
+
+/// Why a stick is given back by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    TurnEnded,
+    BrokenOff,
+    Asking,
+    Forgotten,
+    SessionEnded,
+    Committed,
+}
+
+impl Cause {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::TurnEnded => "turn_ended",
+            Self::BrokenOff => "broken_off",
+            Self::Asking => "asking",
+            Self::Forgotten => "forgotten",
+            Self::SessionEnded => "session_ended",
+            Self::Committed => "committed",
+        }
+    }
+
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Self::TurnEnded => "its turn ended",
+            Self::BrokenOff => "its turn was broken off",
+            Self::Asking => "it waits for an answer of its user",
+            Self::Forgotten => "its session went on to another conversation, which does not know of it",
+            Self::SessionEnded => "its session ended",
+            Self::Committed => "its commit is done",
+        }
+    }
 }
 
 /// What a sender wants beyond the words.
@@ -219,33 +280,35 @@ fn message_op(random: &mut Random, agents: usize) -> Op {
         _ => Which::Held,
     };
     match random.below(100) {
-        0..22 => {
+        0..19 => {
             let ttl = random.one_in(4).then(|| random.below(60_000) as i64);
             Op::Send { by: who, to: (!random.one_in(3)).then_some(other), ttl, extras: extras(random) }
         }
-        22..34 => {
+        19..31 => {
             let named = random.one_in(20).then_some(other);
             let to = if random.one_in(8) { pick(random) } else { Pick::ToMe(random.below(4) as usize) };
             let extras = if random.one_in(4) { extras(random) } else { Extras { urgency: 1, ..Extras::default() } };
             Op::Reply { by: who, to, named, extras }
         }
-        34..39 => {
+        31..36 => {
             let which = if random.one_in(4) { pick(random) } else { Pick::FromMe(random.below(3) as usize) };
             Op::Withdraw { by: who, which }
         }
-        39..43 => {
+        36..40 => {
             let every = random.one_in(2).then(|| 9_000 + random.below(40_000) as i64);
             let times = if every.is_some() { random.below(5) as i64 } else { 1 + i64::from(random.one_in(10)) };
             Op::Remind { by: who, to: other, after: random.below(60_000) as i64, every, times }
         }
-        43..45 => Op::Cancel { by: who, back: random.below(4) as usize },
-        45..63 => {
+        40..42 => Op::Cancel { by: who, back: random.below(4) as usize },
+        42..46 => Op::Begin { to: who, count: 1 + random.below(4) as usize },
+        46..49 => Op::End { back: random.below(4) as usize, arrived: random.one_in(2) },
+        49..65 => {
             let max_replay = random.one_in(4).then(|| random.below(4) as usize);
             let limit = if random.one_in(3) { 1 + random.below(3) as usize } else { 200 };
             let about = random.one_in(5).then(|| pick(random));
             Op::Take { who, surface, max_replay, limit, mid_turn: random.one_in(4), about }
         }
-        63..79 => Op::Confirm { who, surface, which: which(random) },
+        65..79 => Op::Confirm { who, surface, which: which(random) },
         79..84 => Op::Return { who, surface, which: which(random) },
         84..88 => Op::Close { who, surface },
         88..96 => Op::Step(1 + random.below(20_000) as i64),
@@ -277,6 +340,9 @@ fn op(random: &mut Random, agents: usize) -> Op {
     let agent = random.below(agents as u64) as usize;
     let other = random.below(agents as u64) as usize;
     let holder = |random: &mut Random| if random.one_in(5) { Who::Agent(agent) } else { Who::Holder };
+    if random.one_in(6) {
+        return guarded_op(random, agent);
+    }
     match random.below(100) {
         0..9 => Op::Join(agent),
         9..32 => {
@@ -315,6 +381,23 @@ fn op(random: &mut Random, agents: usize) -> Op {
             _ => 1 + random.below(2_000_000) as i64,
         }),
         _ => Op::Restart { killed: !random.one_in(3), down: 0 },
+    }
+}
+
+fn guarded_op(random: &mut Random, agent: usize) -> Op {
+    let who = if random.one_in(5) { Who::Holder } else { Who::Agent(agent) };
+    let overridden = random.one_in(6);
+    match random.below(20) {
+        0..9 => Op::Edit { who, overridden },
+        9..12 => Op::Commit { who, seen: !random.one_in(6), overridden },
+        12 => Op::Push(who, overridden),
+        13 => Op::EndCommit,
+        _ => {
+            let cause =
+                [Cause::TurnEnded, Cause::TurnEnded, Cause::BrokenOff, Cause::Asking, Cause::Asking, Cause::Forgotten];
+            let who = if random.one_in(5) { Who::Agent(agent) } else { Who::Holder };
+            Op::GiveBack(who, cause[random.below(6) as usize])
+        }
     }
 }
 

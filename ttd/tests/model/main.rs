@@ -14,6 +14,8 @@
 //! - no member that may have an idle room waits for it, and no member misses what it waits for;
 //! - every acknowledged message is, for each recipient, in exactly one of its states, is taken by one connection at a time and
 //!   in order, is confirmed at most once, and its sender is told what became of it, once;
+//! - what is being handed over in a way that cannot be recalled is held until it is known what became of it, whatever is
+//!   killed meanwhile;
 //! - every reminder is sent when it is due, and so often.
 //!
 //! `cargo test -p ttd --test model` runs 60,000 commands. A longer run, and one history again:
@@ -24,6 +26,7 @@
 //! ```
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
+mod guard;
 mod history;
 mod messages;
 mod reference;
@@ -36,9 +39,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tt_proto::event::{Event, EventType};
 use tt_proto::handoff::RawJson;
 use tt_proto::{LeaseId, ReminderId};
-use tt_rules::{Command, Reply, TimerKey, Waiting};
+use tt_rules::{Blocker, Command, GiveBackCause, GuardedAction, Reply, TimerKey, Verdict, Waiting};
 
-use history::{Extras, Kind, Op, Pick, Random, Token, Which, Who, generate, generate_with_messages, shrink};
+use history::{Cause, Extras, Kind, Op, Pick, Random, Token, Which, Who, generate, generate_with_messages, shrink};
 use messages::{Ask, Reminder, Took, Wish};
 use reference::{NAMES, Outcome, Reference, Times, Told};
 use world::{Came, StoredDelivery, World, agent, shown, words};
@@ -108,9 +111,13 @@ struct Tally {
     /// Answers that came after their question was over.
     late_answers: u64,
     reminders: u64,
+    /// How messages that were handed over in a way that cannot be recalled came out.
+    attempts: BTreeMap<&'static str, u64>,
     /// Notices and reminders that say that they are late.
     late: u64,
     crashes: u64,
+    /// What the guard said.
+    guard: BTreeMap<String, u64>,
     /// How many rooms time deleted.
     purges: u64,
 }
@@ -147,6 +154,12 @@ impl Tally {
             assert!(self.told.contains_key(cause), "nobody was told of a takeover for {cause}");
             assert!(self.events.contains_key(&format!("takeover {cause}")), "nobody took over for {cause}");
         }
+        for said in ["taken", "passes", "blocked holder", "blocked reserved", "blocked waiter", "blocked removed"] {
+            assert!(self.guard.contains_key(said), "the guard never said: {said}");
+        }
+        for cause in ["turn_ended", "broken_off", "asking", "forgotten", "session_ended", "committed"] {
+            assert!(self.events.contains_key(&format!("release {cause}")), "nothing was given back because {cause}");
+        }
         for reason in ["direct_pass", "sequence", "open_claim"] {
             assert!(self.told.contains_key(reason) && self.events.contains_key(&format!("claim {reason}")), "{reason}");
         }
@@ -157,6 +170,9 @@ impl Tally {
             assert!(self.notices.contains_key(notice.as_str()), "nobody was told: {}", notice.as_str());
         }
         assert!(self.late_answers > 0 && self.reminders > 0 && self.late > 0, "{self:?}");
+        for outcome in ["arrived", "failed"] {
+            assert!(self.attempts.get(outcome).is_some_and(|count| *count > 0), "{:?}", self.attempts);
+        }
         assert!(self.crashes > 0, "no daemon was killed right after a commit");
         assert!(self.purges > 0, "no empty room was deleted by time");
         for event in [
@@ -202,6 +218,8 @@ struct History<'a> {
     message_seqs: Vec<i64>,
     /// The ids of the room's reminders, in the order of the history.
     reminder_ids: Vec<ReminderId>,
+    /// The hand-overs that began, each with its recipient and its messages.
+    begun: Vec<(usize, Vec<usize>)>,
     said: u64,
 }
 
@@ -266,6 +284,7 @@ impl<'a> History<'a> {
             appended: Vec::new(),
             message_seqs: Vec::new(),
             reminder_ids: Vec::new(),
+            begun: Vec::new(),
             said: 0,
         }
     }
@@ -392,11 +411,49 @@ impl<'a> History<'a> {
                 self.take(who, surface, Ask { max_replay, limit, mid_turn, about: about.flatten() }, about.is_some())?;
             }
             Op::Confirm { who, surface, which } => self.confirm(who, surface, which)?,
+            Op::Begin { to, count } => self.begin(to, count)?,
+            Op::End { back, arrived } => self.end(back, arrived)?,
             Op::Return { who, surface, which } => self.give_back(who, surface, which)?,
             Op::Close { who, surface } => {
                 let connection = self.world.connection(who, surface).0;
                 self.world.end_connection(who, surface);
                 self.reference.end_connections(|ended| ended == connection);
+            }
+            Op::Edit { who, overridden } => {
+                let file = self.words().replace(' ', "-");
+                let command = GuardedAction::Edit { files: vec![file.clone()] };
+                self.check_guard(who, &guard::Action::Edit(file), command, overridden)?;
+            }
+            Op::Commit { who, seen, overridden } => {
+                let git = seen.then(|| self.world.start_commit());
+                let process = git.map(world::anchor);
+                self.check_guard(who, &guard::Action::Commit(git), GuardedAction::Commit { process }, overridden)?;
+            }
+            Op::Push(who, overridden) => {
+                self.check_guard(who, &guard::Action::Push, GuardedAction::Push, overridden)?;
+            }
+            Op::EndCommit => {
+                let Some(git) = self.reference.room.as_ref().and_then(|room| room.given.commit) else { return Ok(()) };
+                self.world.end_commit(git);
+                self.reference.dead.insert(git);
+                let expected = self.reference.happen(false);
+                let came = self.world.run_by_itself(Command::ProcessExited);
+                self.agree(&expected, &came)?;
+            }
+            Op::GiveBack(who, cause) => {
+                let number = self.who(who);
+                let expected = self.reference.end_turn(number, cause);
+                let cause = match cause {
+                    Cause::TurnEnded => GiveBackCause::TurnEnded,
+                    Cause::BrokenOff => GiveBackCause::BrokenOff,
+                    Cause::Asking => GiveBackCause::Asking,
+                    Cause::Forgotten => GiveBackCause::Forgotten,
+                    Cause::SessionEnded => GiveBackCause::SessionEnded,
+                    Cause::Committed => GiveBackCause::Committed,
+                };
+                self.compare(&expected, |world| {
+                    world.run_by_itself(Command::GiveBack { agent_id: agent(number), cause })
+                })?;
             }
             Op::Crash => self.world.crash_next(),
             Op::Restart { killed, down } => self.restart(killed, down)?,
@@ -418,6 +475,37 @@ impl<'a> History<'a> {
             Some(to) => Command::Pass { lease_id, expected_turn_id, to: agent(to), handoff },
         };
         self.compare(&expected, |world| world.run(number, command)).map(|_| ())
+    }
+
+    fn check_guard(
+        &mut self,
+        who: Who,
+        action: &guard::Action,
+        command: GuardedAction,
+        is_overridden: bool,
+    ) -> Result<(), String> {
+        let number = self.who(who);
+        let process = self.acts(number);
+        let (expected, says) = self.reference.check_guard(number, process, action, is_overridden);
+        let command = Command::CheckGuard { action: command, is_overridden };
+        let Some(Reply::Guard(verdict)) = self.compare(&expected, |world| world.run(number, command))? else {
+            return Ok(());
+        };
+        let by = |by: &Blocker| match by {
+            Blocker::Holder(agent) => format!("holder {agent}"),
+            Blocker::Reserved(agent) => format!("reserved {agent}"),
+            Blocker::Waiter(agent) => format!("waiter {agent}"),
+            Blocker::Removal(_) => "removed -".to_owned(),
+        };
+        let said = match &verdict {
+            Verdict::Passes => "passes".to_owned(),
+            Verdict::Taken => "taken".to_owned(),
+            Verdict::Blocked { by: blocker, is_enforced: true } => format!("blocked {}", by(blocker)),
+            Verdict::Blocked { .. } => "advised".to_owned(),
+            Verdict::Overridden { by: blocker } => format!("overridden {}", by(blocker)),
+        };
+        *self.tally.guard.entry(said.split(' ').take(2).collect::<Vec<_>>().join(" ")).or_default() += 1;
+        if said == says { Ok(()) } else { Err(format!("the guard says {said}, not {says}")) }
     }
 
     /// Words that nobody said before.
@@ -480,6 +568,32 @@ impl<'a> History<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn begin(&mut self, to: usize, count: usize) -> Result<(), String> {
+        let Some(room) = &self.reference.room else { return Ok(()) };
+        let to_it = room.messages.iter().enumerate().rev().filter(|(_, message)| message.to.contains_key(&to));
+        let which: Vec<usize> = to_it.map(|(index, _)| index).take(count).collect();
+        let seqs: Vec<i64> = which.iter().map(|index| self.message_seqs[*index]).collect();
+        let tag = self.begun.len() as u64;
+        self.begun.push((to, which.clone()));
+        let expected = self.reference.begin_attempt(to, &which, tag);
+        let came = self.world.begin_attempt(to, seqs, format!("t{tag}"));
+        self.agree(&expected, &came)
+    }
+
+    fn end(&mut self, back: usize, arrived: bool) -> Result<(), String> {
+        let Some(tag) = self.begun.len().checked_sub(back + 1) else { return Ok(()) };
+        let (to, which) = self.begun[tag].clone();
+        if self.reference.room.is_none() {
+            return Ok(());
+        }
+        let seqs: Vec<i64> = which.iter().filter_map(|index| self.message_seqs.get(*index).copied()).collect();
+        let open = self.world.deliveries().iter().filter(|d| d.attempt == Some(format!("t{tag}"))).count() as u64;
+        *self.tally.attempts.entry(if arrived { "arrived" } else { "failed" }).or_default() += open;
+        let expected = self.reference.end_attempt(to, tag as u64, arrived);
+        let came = self.world.end_attempt(to, seqs, format!("t{tag}"), arrived);
+        self.agree(&expected, &came)
     }
 
     fn remind(&mut self, by: usize, new: &Reminder) -> Result<(), String> {
@@ -569,6 +683,7 @@ impl<'a> History<'a> {
                     tell_at: delivery.tell_at,
                     reply_to: seq(message.reply_to),
                     was_shown: delivery.was_shown,
+                    attempt: delivery.attempt.map(|tag| format!("t{tag}")),
                 })
             })
             .collect();
@@ -760,10 +875,12 @@ impl<'a> History<'a> {
         self.world.forget_deleted_room();
         if expected.deleted {
             self.log = Replay::default();
+            self.received.clear();
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
             self.reminder_ids.clear();
+            self.begun.clear();
         }
         let expected_events = self.numbered(&expected.events);
         self.appended.extend(expected_events);
@@ -808,10 +925,12 @@ impl<'a> History<'a> {
         self.appended.extend_from_slice(&came.events);
         if came.deleted {
             self.log = Replay::default();
+            self.received.clear();
             self.leases.clear();
             self.appended.clear();
             self.message_seqs.clear();
             self.reminder_ids.clear();
+            self.begun.clear();
         }
         if came.events.iter().any(|event| event.starts_with("message_sent")) {
             self.note_messages();

@@ -53,6 +53,8 @@ pub(crate) struct Delivery {
     pub(crate) state: State,
     /// The connection that has taken it. Only of one that is pending.
     pub(crate) held_by: Option<u64>,
+    /// The hand-over under way, which cannot be recalled. Only of one that is pending.
+    pub(crate) attempt: Option<u64>,
     /// When its state last changed, or a connection gave it back.
     pub(crate) since: i64,
     pub(crate) is_over: bool,
@@ -69,6 +71,7 @@ impl Delivery {
         Self {
             state,
             held_by: None,
+            attempt: None,
             since,
             is_over: false,
             is_late: false,
@@ -79,11 +82,16 @@ impl Delivery {
     }
 
     fn is_free(&self) -> bool {
-        self.state == State::Pending && self.held_by.is_none()
+        self.state == State::Pending && !self.is_taken()
+    }
+
+    /// It may be on a screen already.
+    fn is_taken(&self) -> bool {
+        self.held_by.is_some() || self.attempt.is_some()
     }
 
     fn becomes(&mut self, state: State, now: i64) {
-        (self.state, self.held_by, self.tell_at, self.since) = (state, None, None, now);
+        (self.state, self.held_by, self.attempt, self.tell_at, self.since) = (state, None, None, None, now);
     }
 }
 
@@ -264,7 +272,7 @@ impl Reference {
             let mut counted = counted.borrow_mut();
             for delivery in message.to.values_mut() {
                 match delivery.state {
-                    State::Pending if delivery.held_by.is_none() => {
+                    State::Pending if !delivery.is_taken() => {
                         delivery.becomes(State::Withdrawn, this.now);
                         counted.0 += 1;
                     }
@@ -326,8 +334,10 @@ impl Reference {
 
     /// Nobody confirms or returns for another: one message that another connection holds, and nothing is done.
     fn check_listed(room: &Room, agent: usize, connection: u64, which: &[usize]) -> Result<(), &'static str> {
-        let holder = |index: &usize| room.messages.get(*index).and_then(|message| message.to.get(&agent)?.held_by);
-        let is_anothers = |index: &usize| holder(index).is_some_and(|by| by != connection);
+        let delivery = |index: &usize| room.messages.get(*index).and_then(|message| message.to.get(&agent));
+        let is_anothers = |index: &usize| {
+            delivery(index).is_some_and(|d| d.attempt.is_some() || d.held_by.is_some_and(|by| by != connection))
+        };
         if which.iter().any(is_anothers) { Err("message_held") } else { Ok(()) }
     }
 
@@ -380,6 +390,44 @@ impl Reference {
         }
     }
 
+    /// Messages are about to be handed to an agent: those that nobody has, and that are not too late.
+    pub(crate) fn begin_attempt(&mut self, agent: usize, which: &[usize], tag: u64) -> Outcome {
+        self.command(None, &|this, room, _| {
+            let is_there = belongs(room, agent);
+            for index in which {
+                let message = &mut room.messages[*index];
+                let is_past = message.is_past(this.now);
+                let delivery = message.to.get_mut(&agent).filter(|delivery| delivery.is_free());
+                if let Some(delivery) = delivery.filter(|_| is_there && !is_past) {
+                    delivery.attempt = Some(tag);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// It is known whether they arrived.
+    pub(crate) fn end_attempt(&mut self, agent: usize, tag: u64, arrived: bool) -> Outcome {
+        self.command(None, &|this, room, events| {
+            for index in 0..room.messages.len() {
+                let message = &mut room.messages[index];
+                let (tell_delivery, tell_silence) = (message.tell_delivery, message.tell_silence);
+                let Some(delivery) = message.to.get_mut(&agent).filter(|d| d.attempt == Some(tag)) else { continue };
+                if !arrived {
+                    (delivery.attempt, delivery.since) = (None, this.now);
+                    continue;
+                }
+                delivery.becomes(State::Delivered, this.now);
+                delivery.was_shown = true;
+                delivery.tell_at = tell_silence.filter(|_| !delivery.is_over).map(|after| this.now + after);
+                if tell_delivery {
+                    notify_sender(room, index, "delivered", 0, events);
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// A moment has come that matters to a message. What a connection holds may be on a screen already.
     pub(crate) fn message_due(&mut self, index: usize) -> Outcome {
         self.command(None, &|this, room, events| {
@@ -389,7 +437,7 @@ impl Reference {
             let (mut expired, mut silent) = (None, None);
             for delivery in message.to.values_mut() {
                 match (delivery.state, expires) {
-                    (State::Pending, Some(at)) if delivery.held_by.is_none() => {
+                    (State::Pending, Some(at)) if !delivery.is_taken() => {
                         let is_awaited = message.is_question && !delivery.is_over && !is_answered;
                         if is_awaited || message.tell_delivery {
                             expired = Some(this.now - at);
@@ -513,7 +561,7 @@ impl Reference {
                 let past = |at: Option<i64>, grace: i64| at.is_some_and(|at| at.max(delivery.since) + grace < self.now);
                 let is_overdue = match delivery.state {
                     // What was held when its deadline came is looked at again within a second.
-                    State::Pending => delivery.held_by.is_none() && past(message.expires, 1000),
+                    State::Pending => !delivery.is_taken() && past(message.expires, 1000),
                     State::Delivered => {
                         message.is_question && !delivery.is_over && past(message.expires, 0)
                             || past(delivery.tell_at, 0)

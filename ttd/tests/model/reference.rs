@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::guard::Given;
 use crate::history::Kind;
 use crate::messages::{Message, Reminder, notify};
 
@@ -73,6 +74,8 @@ pub(crate) struct Room {
     /// Whether there ever was a message, a note or a handoff.
     pub(crate) has_contents: bool,
     pub(crate) deleted: bool,
+    /// Of the turn under way.
+    pub(crate) given: Given,
 }
 
 /// What a waiter is told.
@@ -140,7 +143,7 @@ impl Reference {
         member.terminals.is_empty() && self.gone(member)
     }
 
-    fn present(&self, member: &Member) -> bool {
+    pub(crate) fn present(&self, member: &Member) -> bool {
         member.status == Status::Active && !self.gone(member)
     }
 
@@ -149,12 +152,12 @@ impl Reference {
     }
 
     /// In a wait, or between two.
-    fn waits(&self, member: &Member) -> bool {
+    pub(crate) fn waits(&self, member: &Member) -> bool {
         member.waiting.is_some() || member.waited.is_some_and(|at| self.now < at + self.times.wait_max)
     }
 
     /// Never held, then longest ago, then the order of joining from the last holder on.
-    fn fairness(room: &Room, member: &Member) -> (i64, i64) {
+    pub(crate) fn fairness(room: &Room, member: &Member) -> (i64, i64) {
         let places = room.members.values().map(|m| m.place).max().unwrap_or(0) + 1;
         (member.held.unwrap_or(-1), (member.place - room.last_place - 1).rem_euclid(places))
     }
@@ -182,7 +185,7 @@ impl Reference {
         !in_grace || !(straight_back || fairer_between_waits)
     }
 
-    fn next(&self, room: &Room) -> Option<usize> {
+    pub(crate) fn next(&self, room: &Room) -> Option<usize> {
         let candidates = room.members.keys().copied().filter(|agent| self.may_claim(room, *agent));
         candidates.min_by_key(|agent| Self::fairness(room, &room.members[agent]))
     }
@@ -194,6 +197,7 @@ impl Reference {
         room.granted_until = self.now + self.times.lease;
         room.kept_for = None;
         room.given_at = None;
+        room.given = Given::default();
         let turn = room.turn;
         if let Some(member) = room.members.get_mut(&agent) {
             member.held = Some(turn);
@@ -202,7 +206,7 @@ impl Reference {
         }
     }
 
-    fn claim(&self, room: &mut Room, agent: usize, reason: &str, events: &mut Vec<String>) {
+    pub(crate) fn claim(&self, room: &mut Room, agent: usize, reason: &str, events: &mut Vec<String>) {
         self.begin(room, agent);
         room.received = room.pending.take().map(|(words, from, _)| (words, from));
         events.push(event("claim", room.turn, NAMES[agent], "-", reason));
@@ -336,6 +340,7 @@ impl Reference {
                 Some(last) if last.ends_with("reason=direct_pass") => "direct_pass",
                 Some(last) if last.ends_with("reason=sequence") => "sequence",
                 Some(last) if last.ends_with("reason=open_claim") => "open_claim",
+                Some(last) if last.ends_with("reason=guard") => "guard",
                 _ => "already_owner",
             }
         };
@@ -443,6 +448,10 @@ impl Reference {
             if kind == Kind::Park && room.holder == Some(agent) {
                 return Err("park_requires_release");
             }
+            if room.holder == Some(agent) {
+                // It asks for what it was given.
+                (room.given.by_guard, room.given.commit) = (false, None);
+            }
             if let Some(member) = room.members.get_mut(&agent) {
                 member.waiting = Some(kind);
                 member.waited = Some(this.now);
@@ -506,6 +515,7 @@ impl Reference {
             room.holder = None;
             room.lease = None;
             room.received = None;
+            room.given = Given::default();
             room.pending = Some((words.to_owned(), agent, to.is_some()));
             room.giver = Some(agent);
             room.given_at = Some(this.now);
@@ -565,6 +575,7 @@ impl Reference {
             room.lease = None;
             room.kept_for = None;
             room.received = None;
+            room.given = Given::default();
         }
         if let Some(member) = room.members.get_mut(&agent) {
             member.status = status;
@@ -641,6 +652,7 @@ impl Reference {
         self.command(None, &|this, room, events| {
             this.depart(room, events, true, &|m| m.status == Status::Active && this.gone(m));
             if !time {
+                this.free_what_was_given(room, events);
                 return Ok(());
             }
             // A person with an open terminal is there, however silent.
@@ -655,6 +667,7 @@ impl Reference {
                 room.claim_noted = true;
                 events.push(event("reservation_expired", room.turn, name(room.giver), NAMES[recipient], "-"));
             }
+            this.free_what_was_given(room, events);
             Ok(())
         })
     }

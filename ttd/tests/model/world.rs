@@ -185,6 +185,10 @@ fn millis(at: LeaseTime) -> i64 {
     at.as_millis() - EPOCH
 }
 
+pub(crate) fn anchor(pid: u32) -> Anchor {
+    Anchor { host_id: "host".into(), pid, process_started_at: "then".into() }
+}
+
 /// The number of an agent.
 fn number(agent: &AgentId) -> usize {
     NAMES.iter().position(|name| *name == agent.as_str()).unwrap_or(usize::MAX)
@@ -333,6 +337,16 @@ impl World {
         }
     }
 
+    /// A process of git.
+    pub(crate) fn start_commit(&mut self) -> u32 {
+        self.next_process += 1;
+        self.next_process - 1
+    }
+
+    pub(crate) fn end_commit(&mut self, git: u32) {
+        self.dead.lock().unwrap().insert(git);
+    }
+
     pub(crate) fn open_terminal(&mut self) {
         let is_open = |process: &u32| !self.dead.lock().unwrap().contains(process);
         let open = self.processes[PERSON].filter(is_open);
@@ -347,8 +361,7 @@ impl World {
     }
 
     fn context(&self, number: usize, surface: usize) -> CommandContext {
-        let anchor =
-            self.processes[number].map(|pid| Anchor { host_id: "host".into(), pid, process_started_at: "then".into() });
+        let anchor = self.processes[number].map(anchor);
         let identity = Identity {
             agent_id: agent(number),
             display_name: NAMES[number].into(),
@@ -559,6 +572,17 @@ impl World {
         self.run_on(number, surface, Command::ReturnMessages { event_seqs })
     }
 
+    /// Begins to hand messages over in a way that cannot be recalled.
+    pub(crate) fn begin_attempt(&mut self, recipient: usize, event_seqs: Vec<i64>, tag: String) -> Came {
+        let (recipient, surface) = (agent(recipient), Surface::Terminal);
+        self.run_by_itself(Command::BeginAttempt { recipient, event_seqs, surface, tag })
+    }
+
+    /// It is known what became of that.
+    pub(crate) fn end_attempt(&mut self, recipient: usize, event_seqs: Vec<i64>, tag: String, arrived: bool) -> Came {
+        self.run_by_itself(Command::EndAttempt { recipient: agent(recipient), event_seqs, tag, arrived })
+    }
+
     pub(crate) fn end_connection(&mut self, number: usize, surface: usize) {
         self.engine().listeners().end_connection(self.connection(number, surface));
     }
@@ -689,7 +713,7 @@ impl World {
     /// Every delivery, in the order of the log.
     pub(crate) fn deliveries(&self) -> Vec<StoredDelivery> {
         let sql = "SELECT event_seq, recipient_agent_id, state, is_over, is_late, answered_by, notify_at, reply_to,
-                     surface IS NOT NULL FROM deliveries ORDER BY 1, 2";
+                     surface IS NOT NULL, attempt_tag FROM deliveries ORDER BY 1, 2";
         let mut statement = self.rows.prepare_cached(sql).unwrap();
         let row = |row: &rusqlite::Row<'_>| {
             Ok(StoredDelivery {
@@ -702,6 +726,7 @@ impl World {
                 tell_at: row.get::<_, Option<i64>>(6)?.map(|at| at - EPOCH),
                 reply_to: row.get(7)?,
                 was_shown: row.get(8)?,
+                attempt: row.get(9)?,
             })
         };
         statement.query_map([], row).unwrap().map(Result::unwrap).collect()
@@ -745,6 +770,8 @@ pub(crate) struct StoredDelivery {
     pub(crate) reply_to: Option<i64>,
     /// A surface handed it over.
     pub(crate) was_shown: bool,
+    /// The tag of the hand-over under way.
+    pub(crate) attempt: Option<String>,
 }
 
 /// An event in the words of the reference.

@@ -1,14 +1,16 @@
-//! An agent with a connection that stays: it sends, takes and confirms messages, waits for the stick, works with it and gives
-//! it on, and takes it over from those who no longer answer.
+//! An agent with a connection that stays: it sends, takes and confirms messages, asks and answers questions, sets reminders, waits
+//! for the stick, works with it and gives it on, and takes it over from those who no longer answer.
 
 use std::time::Duration;
 
 use tt_client::connect::{Client, Settings};
+use tt_proto::event::Event;
 use tt_proto::handoff::{Handoff, RawJson};
+use tt_proto::message::MessageSent;
 use tt_proto::paths::Environment;
 use tt_proto::requests::{
-    AddNote, ConfirmMessages, Heartbeat, JoinPath, Method, PassStick, ReleaseStick, ReturnMessages, SendMessage,
-    TakeMessages, TakeoverStick, WaitForTurn,
+    AddNote, AddReminder, ConfirmMessages, Heartbeat, JoinPath, Method, PassStick, ReleaseStick, Reply, ReturnMessages,
+    SendMessage, Sent, TakeMessages, TakeoverStick, WaitForTurn,
 };
 use tt_proto::turn::WaitStatus;
 use tt_proto::{AgentId, Error, LeaseId, RoomId};
@@ -99,7 +101,9 @@ impl Connected {
                 return Ok(());
             }
             match stage.dice.between(0, 20) {
-                0..=8 => self.send(stage).await?,
+                0..=6 => self.send(stage).await?,
+                7 => self.ask(stage).await?,
+                8 => self.remind(stage).await?,
                 9..=13 => self.receive(stage).await?,
                 14..=18 => self.wait(stage).await?,
                 _ => self.note(stage).await?,
@@ -128,19 +132,70 @@ impl Connected {
 
     async fn send(&mut self, stage: &mut Stage) -> Fallible<()> {
         let (body, to) = (stage.next_body(), stage.someone());
+        let hint = ["normal", "normal", "idle", "important", "interrupt"][stage.dice.between(0, 4) as usize];
         let request = SendMessage {
             room_id: self.room.clone(),
             body: body.clone(),
             to: Some(to.unwrap_or_else(|| "room".into())),
+            delivery_hint: Some(hint.into()),
             idempotency_key: fresh_key(),
             ..Default::default()
         };
+        self.say(stage, request, body).await
+    }
+
+    async fn say<M: Method<Answer = Sent> + Clone>(
+        &mut self,
+        stage: &mut Stage,
+        request: M,
+        body: String,
+    ) -> Fallible<()> {
         match self.call(stage, request).await? {
             Some(sent) => {
                 stage.write(Fact::Sent { event_seq: sent.event_seq, event_id: sent.event_id.to_string(), body })
             }
             None => Ok(()),
         }
+    }
+
+    /// A question with a deadline, to somebody or to everybody. It ends, whatever happens.
+    async fn ask(&mut self, stage: &mut Stage) -> Fallible<()> {
+        let (body, to) = (stage.next_body(), stage.someone());
+        let request = SendMessage {
+            room_id: self.room.clone(),
+            body: body.clone(),
+            to: Some(to.unwrap_or_else(|| "room".into())),
+            expects_reply: Some(true),
+            timeout_ms: Some(stage.dice.between(200, 4000)),
+            notify_on_delivery: Some(stage.dice.one_in(3)),
+            idempotency_key: fresh_key(),
+            ..Default::default()
+        };
+        self.say(stage, request, body).await
+    }
+
+    /// A reminder for itself. It comes once.
+    async fn remind(&mut self, stage: &mut Stage) -> Fallible<()> {
+        let (body, in_ms) = (stage.next_body(), stage.dice.between(100, 3000));
+        let room_id = self.room.clone();
+        let request = AddReminder { room_id, body, in_ms, idempotency_key: fresh_key(), ..Default::default() };
+        self.call(stage, request).await?;
+        Ok(())
+    }
+
+    /// Answers some of the questions among what it was shown.
+    async fn answer(&mut self, stage: &mut Stage, events: &[Event]) -> Fallible<()> {
+        for event in events {
+            let payload =
+                event.payload.as_ref().and_then(|json| serde_json::from_str::<MessageSent>(json.as_str()).ok());
+            if !payload.is_some_and(|payload| payload.expects_reply) || stage.dice.one_in(3) {
+                continue;
+            }
+            let (room_id, event_seq, body) = (self.room.clone(), event.event_seq, stage.next_body());
+            let reply = Reply { room_id, event_seq, body: body.clone(), idempotency_key: fresh_key() };
+            self.say(stage, reply, body).await?;
+        }
+        Ok(())
     }
 
     async fn receive(&mut self, stage: &mut Stage) -> Fallible<()> {
@@ -168,7 +223,7 @@ impl Connected {
         if self.call(stage, confirm).await?.is_some() {
             stage.write(Fact::Confirmed { event_seqs })?;
         }
-        Ok(())
+        self.answer(stage, &taken.events).await
     }
 
     async fn note(&mut self, stage: &mut Stage) -> Fallible<()> {

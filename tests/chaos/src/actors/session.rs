@@ -1,5 +1,6 @@
-//! A session of Claude Code: a process that tells by hooks and by its session file what it does, goes from one conversation to
-//! another, and calls `tt` as the member that its conversation is. A hook that the daemon does not hear is lost.
+//! A session of Claude Code: a process that tells by hooks and by its session file what it does, is handed messages by its hooks,
+//! goes from one conversation to another, and calls `tt` as the member that its conversation is. A hook that the daemon does not
+//! hear is lost.
 
 use std::fs::File;
 use std::io::Write;
@@ -53,7 +54,8 @@ impl Actor for Session {
         process.open("startup", None)?;
         while !process.stage.is_over() {
             match process.stage.dice.between(0, 20) {
-                0..=4 => process.work()?,
+                0..=2 => process.work()?,
+                3..=4 => process.edit()?,
                 5..=9 => person::send(process.stage)?,
                 10..=12 => take_turn(process.stage)?,
                 13..=14 => process.write_file("idle")?,
@@ -122,6 +124,9 @@ impl<'a> Process<'a> {
         while !self.stage.is_over() {
             let joined = self.stage.run(&["join", "--json"], None)?.json();
             let agent_id = joined.map(|joined| text(&joined, "agent_id"));
+            if let Some(agent_id) = agent_id.clone() {
+                self.stage.write(Fact::Joined { agent_id })?;
+            }
             if agent_id.is_some() && agent_id == self.known_as()? {
                 if agent_id == last {
                     self.agent_id = agent_id.unwrap_or_default();
@@ -151,7 +156,37 @@ impl<'a> Process<'a> {
             self.hook("tool_started", tool.clone())?;
             self.hook("tool_ended", tool)?;
         }
-        if self.stage.dice.one_in(3) { self.write_file("busy") } else { self.hook("turn_ended", json!({})) }
+        if self.stage.dice.one_in(3) { self.write_file("busy") } else { self.end_turn() }
+    }
+
+    /// Edits a few files, as far as the guard lets it. Nobody may edit in the turn of another; the turn that an edit was given ends
+    /// with the turn of the session.
+    fn edit(&mut self) -> Fallible<()> {
+        self.hook("prompt", json!({}))?;
+        for _ in 0..self.stage.dice.between(1, 4) {
+            let file = format!("f{}", self.stage.dice.between(0, 5));
+            let tool = json!({"tool_name": "Write", "tool_input": {"file_path": file}});
+            let said = self.hook("tool_started", tool)?;
+            let said = &said["hookSpecificOutput"];
+            if said["permissionDecision"] == "deny" {
+                break;
+            }
+            let told = said["additionalContext"].as_str().unwrap_or_default();
+            let turn = told.split_once("it is yours now (turn ").and_then(|(_, rest)| rest.split_once(')'));
+            if let Some(turn_id) = turn.and_then(|(turn, _)| turn.parse().ok()) {
+                self.stage.write(Fact::Given { turn_id })?;
+            }
+            self.hook("tool_ended", json!({"tool_name": "Write"}))?;
+        }
+        self.end_turn()
+    }
+
+    /// Ends the turn. If the stop is held, it is tried once more.
+    fn end_turn(&mut self) -> Fallible<()> {
+        if self.hook("turn_ended", json!({}))?["decision"] == "block" {
+            self.hook("turn_ended", json!({"stop_hook_active": true}))?;
+        }
+        Ok(())
     }
 
     fn clear(&mut self) -> Fallible<()> {
@@ -188,9 +223,12 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// Runs a hook: it is silent and succeeds, whatever happens.
-    fn hook(&mut self, event: &str, more: Value) -> Fallible<()> {
-        let mut input = json!({"session_id": self.conversation, "cwd": self.stage.places.workspace()});
+    /// Runs a hook: it succeeds whatever happens, and says nothing but what the harness understands. What it says is kept for the
+    /// checks, and returned unless it was cut off.
+    fn hook(&mut self, event: &str, more: Value) -> Fallible<Value> {
+        let name = name_in_claude(event);
+        let mut input =
+            json!({"session_id": self.conversation, "hook_event_name": name, "cwd": self.stage.places.workspace()});
         input.as_object_mut().into_iter().for_each(|input| input.extend(more.as_object().cloned().unwrap_or_default()));
         let input = match self.stage.dice.between(0, 12) {
             // Cut off, and of a size that no pipe holds.
@@ -201,11 +239,11 @@ impl<'a> Process<'a> {
             _ => input.to_string(),
         };
         let (stdout, path) = self.stage.output("hook")?;
-        let errors = stdout.try_clone()?;
+        let errors = path.with_extension("err");
         let mut command = self.stage.tt(&["hook", "--harness", "claude", event]);
         // The clock of the world is the daemon's. The library makes no other difference here: a hook writes no files.
         command.envs(control::variables_in(self.stage.places.dir()));
-        let mut hook = command.stdin(Stdio::piped()).stdout(stdout).stderr(errors).spawn()?;
+        let mut hook = command.stdin(Stdio::piped()).stdout(stdout).stderr(File::create(&errors)?).spawn()?;
         let mut stdin = hook.stdin.take();
         // A hook that was killed reads nothing.
         let written = stdin.as_mut().map(|stdin| stdin.write_all(input.as_bytes()));
@@ -223,13 +261,23 @@ impl<'a> Process<'a> {
             }
         };
         use std::os::unix::process::ExitStatusExt;
-        let said = std::fs::read_to_string(&path).unwrap_or_default();
-        let _ = std::fs::remove_file(path);
-        if status.signal() != Some(9) && (!status.success() || !said.is_empty()) {
-            self.stage
-                .write(Fact::Broken { what: format!("tt hook {event} ended with {status} and said {said:?}") })?;
+        let [said, complained] = [&path, &errors].map(|file| std::fs::read_to_string(file).unwrap_or_default());
+        let _ = std::fs::remove_file(errors);
+        if said.is_empty() {
+            let _ = std::fs::remove_file(path);
         }
-        Ok(())
+        // One that was killed may have said half of it.
+        if status.signal() == Some(9) {
+            return Ok(Value::Null);
+        }
+        let answer: Value = serde_json::from_str(if said.is_empty() { "null" } else { &said }).unwrap_or_default();
+        let is_hold = event == "turn_ended" && answer["decision"] == "block";
+        let is_fit = said.is_empty() || answer["hookSpecificOutput"]["hookEventName"] == name || is_hold;
+        if !(status.success() && complained.is_empty() && is_fit) {
+            let what = format!("tt hook {event} ended with {status} and said {said:?} {complained:?}");
+            self.stage.write(Fact::Broken { what })?;
+        }
+        Ok(answer)
     }
 
     /// Writes the session file. Now and then it names an earlier process with this pid first, or is half written for a while.
@@ -251,5 +299,17 @@ impl<'a> Process<'a> {
             std::thread::sleep(Duration::from_millis(self.stage.dice.between(1, 40)));
         }
         Ok(file.write_all(rest.as_bytes())?)
+    }
+}
+
+/// What Claude Code calls an event.
+fn name_in_claude(event: &str) -> &'static str {
+    match event {
+        "session_started" => "SessionStart",
+        "prompt" => "UserPromptSubmit",
+        "tool_started" => "PreToolUse",
+        "tool_ended" => "PostToolUse",
+        "turn_ended" => "Stop",
+        _ => "SessionEnd",
     }
 }

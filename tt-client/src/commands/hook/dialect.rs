@@ -2,8 +2,11 @@
 //! output.
 
 use serde::Serialize;
-use tt_harness::{Harness, Hold, HookEvent, Hooks, Speaks};
+use tt_harness::{Harness, Hold, HookEvent, Hooks, Refuse, Speaks};
 use tt_proto::requests::Say;
+
+/// What the event before a tool means, in the words of the protocol.
+const BEFORE_TOOL: &str = "tool_started";
 
 /// The way in which one run of a hook can speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,65 @@ struct HoldOutput<'a> {
 struct PluginOutput<'a> {
     text: &'a str,
     holds: bool,
+}
+
+#[derive(Serialize)]
+struct PermissionOutput<'a> {
+    #[serde(rename = "hookSpecificOutput")]
+    specific: PermissionDecision<'a>,
+}
+
+#[derive(Serialize)]
+struct PermissionDecision<'a> {
+    #[serde(rename = "hookEventName")]
+    event_name: &'a str,
+    #[serde(rename = "permissionDecision")]
+    decision: &'a str,
+    #[serde(rename = "permissionDecisionReason")]
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct PluginRefusal<'a> {
+    refusal: &'a str,
+}
+
+/// The way in which one run of a hook can keep a tool from running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    event_name: &'static str,
+    by: Refuse,
+}
+
+impl Refusal {
+    /// None if nothing that is printed at this event keeps a tool from running.
+    pub(super) fn of(harness: &Harness, event_name: Option<&str>, meaning: &str, asks: bool) -> Option<Self> {
+        let by = harness.speech.refuse;
+        if meaning != BEFORE_TOOL {
+            return None;
+        }
+        match &harness.hooks {
+            Hooks::Plugin(_) => asks.then_some(Self { event_name: "", by }),
+            Hooks::File(file) => {
+                let event =
+                    file.events.iter().find(|event| Some(event.name) == event_name && event.meaning == meaning)?;
+                Some(Self { event_name: event.name, by })
+            }
+        }
+    }
+
+    /// What the hook prints.
+    pub(super) fn output(self, reason: &str) -> Option<String> {
+        let json = match self.by {
+            Refuse::Permission => {
+                let specific = PermissionDecision { event_name: self.event_name, decision: "deny", reason };
+                serde_json::to_string(&PermissionOutput { specific })
+            }
+            Refuse::Decision(decision) => serde_json::to_string(&HoldOutput { decision, reason }),
+            Refuse::Plugin => serde_json::to_string(&PluginRefusal { refusal: reason }),
+        };
+        json.ok()
+    }
 }
 
 impl Dialect {
@@ -130,6 +192,28 @@ mod tests {
         }
         let plugin = dialect("opencode", "", "tool_ended").unwrap();
         assert_eq!(output(plugin, true), Some(json!({"text": "x\n\"y\"", "holds": true})));
+    }
+
+    #[test]
+    fn each_harness_is_refused_a_tool_in_its_own_words_and_at_no_other_moment() {
+        let permission = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
+            "permissionDecisionReason": "no\n\"x\""}});
+        for (harness, event, expected) in [
+            ("claude", "PreToolUse", permission.clone()),
+            ("codex", "PreToolUse", permission),
+            ("gemini", "BeforeTool", json!({"decision": "deny", "reason": "no\n\"x\""})),
+            ("opencode", "", json!({"refusal": "no\n\"x\""})),
+        ] {
+            let harness = tt_harness::by_name(harness).unwrap();
+            let refusal = |event: &str, meaning: &str| Refusal::of(harness, Some(event), meaning, true);
+            let output = refusal(event, "tool_started").unwrap().output("no\n\"x\"").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&output).unwrap(), expected, "{}", harness.name);
+            assert_eq!(refusal("PostToolUse", "tool_ended"), None, "{}", harness.name);
+        }
+        let claude = tt_harness::by_name("claude").unwrap();
+        assert_eq!(Refusal::of(claude, Some("PostToolUse"), "tool_started", true), None, "a line of another version");
+        let opencode = tt_harness::by_name("opencode").unwrap();
+        assert_eq!(Refusal::of(opencode, None, "tool_started", false), None, "the plugin does not wait for it");
     }
 
     #[test]

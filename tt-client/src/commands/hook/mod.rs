@@ -5,10 +5,12 @@
 //! starts a daemon only when a session begins.
 
 mod dialect;
+mod edits;
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tt_proto::delivery::Surface;
+use tt_proto::filter::OneOrMany;
 use tt_proto::hello::Signals;
 use tt_proto::requests::{ReportSession, SaidMessages};
 use tt_proto::session::SessionEvent;
@@ -27,10 +30,14 @@ use crate::connect::{HttpClient, Settings};
 use crate::error::CommandError;
 use crate::receive::Receipt;
 use crate::text::render;
-use dialect::Dialect;
+use dialect::{Dialect, Refusal};
+use edits::ToolUse;
 
 /// How long a hook may take, reading its input included.
 const HOOK_DEADLINE: Duration = Duration::from_millis(200);
+
+/// How long the decision about an edit may take. The edit goes ahead without one.
+const EDIT_DEADLINE: Duration = Duration::from_millis(1600);
 
 /// How long a hook that has printed messages may take to confirm them. What is not confirmed would be shown again.
 const CONFIRM_DEADLINE: Duration = Duration::from_secs(1);
@@ -40,6 +47,9 @@ const PROBE: &str = "doctor";
 
 /// How much input is read. A harness includes what its tools printed.
 const MAX_HOOK_INPUT: u64 = 64 * 1024 * 1024;
+
+/// How long the name of a file may be, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// How large the log of failed hooks may grow before it begins anew.
 const MAX_LOG_BYTES: u64 = 256 * 1024;
@@ -81,6 +91,8 @@ struct Input {
     hook_event_name: Option<String>,
     /// Our plugin hands over what is printed now.
     can_speak: bool,
+    /// Our plugin waits for the answer, and keeps the tool from running if that says so.
+    can_refuse: bool,
 }
 
 /// What the daemon has to say, and the connection on which that is confirmed.
@@ -111,15 +123,16 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     let event = args.event.clone().unwrap_or_default();
     let probe = args.harness.as_deref() == Some(PROBE);
     let settings = context.settings.clone();
-    let (sender, reported) = mpsc::channel();
+    let (sender, progress) = mpsc::channel();
     // Nothing that the report waits for, the input included, delays the end of this process.
     std::thread::spawn(move || {
-        let _ = sender.send(report(settings, args, began));
+        let is_edit = || drop(sender.send(Progress::Edit));
+        let reported = report(settings, args, began, is_edit);
+        let _ = sender.send(Progress::Reported(Box::new(reported)));
     });
     // It is printed here, so that nothing is printed after the deadline.
-    let spoken = reported
-        .recv_timeout(HOOK_DEADLINE)
-        .map(|report| report.and_then(|speech| speech.map_or(Ok(()), Speech::speak)));
+    let spoken =
+        reported(&progress, began).map(|report| report.and_then(|speech| speech.map_or(Ok(()), Speech::speak)));
     let failure = match spoken {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(e)) => format!("{} ({})", e.message, e.code),
@@ -129,6 +142,27 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
         note(&context.settings, &format!("{event}: {failure}"));
     }
     Ok(())
+}
+
+/// How far a report is.
+enum Progress {
+    /// It is about an edit, for whose decision there is more time.
+    Edit,
+    Reported(Box<Result<Option<Speech>, Error>>),
+}
+
+/// What a report came to, if it came in time.
+fn reported(
+    progress: &mpsc::Receiver<Progress>,
+    began: Instant,
+) -> Result<Result<Option<Speech>, Error>, mpsc::RecvTimeoutError> {
+    let mut deadline = HOOK_DEADLINE;
+    loop {
+        match progress.recv_timeout(deadline.saturating_sub(began.elapsed()))? {
+            Progress::Edit => deadline = EDIT_DEADLINE,
+            Progress::Reported(report) => return Ok(*report),
+        }
+    }
 }
 
 /// How long one run of a hook takes on this machine: the best of a few, because other programs run too.
@@ -145,7 +179,7 @@ pub(crate) fn measure() -> Option<Duration> {
     (0..3).filter_map(|_| run()).min()
 }
 
-fn report(given: Settings, args: Args, began: Instant) -> Result<Option<Speech>, Error> {
+fn report(given: Settings, args: Args, began: Instant, is_edit: impl FnOnce()) -> Result<Option<Speech>, Error> {
     let (at, began_ms) = (render::now(), monotonic_millis());
     let missing = |what: &str| Error::new(ErrorCode::InvalidInput, format!("{what} is missing"));
     let harness = args.harness.ok_or_else(|| missing("--harness"))?;
@@ -157,11 +191,27 @@ fn report(given: Settings, args: Args, began: Instant) -> Result<Option<Speech>,
     {
         return Ok(None);
     }
-    let dialect = tt_harness::by_name(&harness)
-        .and_then(|harness| Dialect::of(harness, input.hook_event_name.as_deref(), event.as_str(), input.can_speak));
+    let (known, event_name) = (tt_harness::by_name(&harness), input.hook_event_name.as_deref());
+    let dialect = known.and_then(|harness| Dialect::of(harness, event_name, event.as_str(), input.can_speak));
+    let refusal = known.and_then(|harness| Refusal::of(harness, event_name, event.as_str(), input.can_refuse));
+    let (edits, is_shell) = match known.zip(input.tool_name.as_deref()) {
+        Some((harness, tool)) if refusal.is_some() || event == SessionEvent::PermissionAsked => {
+            match edits::read(&harness.tools, tool, input.tool_input.as_deref()) {
+                ToolUse::Edit(paths) => (Some(absolute(paths, input.cwd.as_deref())), None),
+                ToolUse::Shell => (None, Some(true)),
+                ToolUse::Other => (None, None),
+            }
+        }
+        _ => (None, None),
+    };
+    let mut deadline = HOOK_DEADLINE;
+    if edits.is_some() && refusal.is_some() {
+        deadline = EDIT_DEADLINE;
+        is_edit();
+    }
     let settings = Settings {
         autostart: given.autostart && event == SessionEvent::SessionStarted,
-        deadline: HOOK_DEADLINE.saturating_sub(began.elapsed()),
+        deadline: deadline.saturating_sub(began.elapsed()),
         start_timeout: HOOK_DEADLINE.saturating_sub(began.elapsed()),
         signals: Signals { session_id: Some(input.session_id.clone()), hook: true, ..given.signals },
         ..given
@@ -184,6 +234,8 @@ fn report(given: Settings, args: Args, began: Instant) -> Result<Option<Speech>,
         transcript_path: input.transcript_path,
         previous_session_id: input.previous_session_id,
         can_speak: dialect.map(|_| true),
+        edits: edits.map(OneOrMany::Many),
+        is_shell,
     };
     let (client, reported) = match HttpClient::try_connect_and_call(&settings, &request)? {
         Some((client, answer)) => (client, answer?),
@@ -195,9 +247,23 @@ fn report(given: Settings, args: Args, began: Instant) -> Result<Option<Speech>,
         // No daemon runs, so nobody waits for this.
         None => return Ok(None),
     };
+    if let Some((refusal, reason)) = refusal.zip(reported.refusal) {
+        let output = refusal.output(&reason);
+        return Ok(output.map(|output| Speech { output, messages: Vec::new(), client }));
+    }
     let Some((dialect, say)) = dialect.zip(reported.say) else { return Ok(None) };
     let output = dialect.output(&say);
     Ok(output.map(|output| Speech { output, messages: say.messages, client }))
+}
+
+/// The files that a tool names, from the directory of its session.
+fn absolute(paths: Vec<String>, cwd: Option<&str>) -> Vec<String> {
+    let is_named = |path: &String| path.len() < MAX_PATH_BYTES && !path.contains('\0');
+    let absolute = |path: String| match cwd {
+        Some(cwd) => Path::new(cwd).join(path).to_string_lossy().into_owned(),
+        None => path,
+    };
+    paths.into_iter().map(absolute).filter(is_named).collect()
 }
 
 /// The clock that no one sets, as the daemon reads it.
@@ -225,6 +291,16 @@ fn runs_tt(tool_input: &RawValue) -> bool {
 /// The session that the input of a hook names, if it can be read.
 pub(crate) fn session_in(input: impl Read) -> Result<String, Error> {
     read(input).map(|input| input.session_id)
+}
+
+/// The files that the input of a hook says an edit will change, each as the daemon is told.
+pub(crate) fn edits_in(harness: &tt_harness::Harness, input: impl Read) -> Result<Vec<String>, Error> {
+    let input = read(input)?;
+    let tool = input.tool_name.as_deref().unwrap_or_default();
+    match edits::read(&harness.tools, tool, input.tool_input.as_deref()) {
+        ToolUse::Edit(paths) => Ok(absolute(paths, input.cwd.as_deref())),
+        ToolUse::Shell | ToolUse::Other => Ok(Vec::new()),
+    }
 }
 
 /// Reads the first JSON object; the harness may keep its end open.

@@ -35,6 +35,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(109, "109_search_and_hints"),
     migration!(110, "110_sessions"),
     migration!(120, "120_questions_and_reminders"),
+    migration!(121, "121_guard"),
+    migration!(130, "130_attempts"),
 ];
 
 /// Why a database cannot be brought to our schema.

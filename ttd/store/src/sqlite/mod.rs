@@ -3,6 +3,7 @@
 mod checkpoint;
 mod contents;
 mod deliveries;
+mod edits;
 mod events;
 #[cfg(test)]
 mod failing_disk;

@@ -16,7 +16,7 @@ use tt_proto::note::Note;
 use tt_proto::policy::Policy;
 use tt_proto::room::{RoomSize, RoomSummary};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, ReminderId, RoomId, WallTime};
-use tt_rules::{DeadlineTime, Overview, ReminderRow, Room};
+use tt_rules::{DeadlineTime, DeliveryRow, Overview, ReminderRow, Room};
 
 use super::{contents, deliveries, events, migrations, notes, query_failed, reminders, rooms, search, sessions, space};
 use crate::{
@@ -168,6 +168,14 @@ impl Reader for SqliteReader {
         deliveries::due(&self.connection)
     }
 
+    fn attempts(&self) -> Result<Vec<(RoomId, DeliveryRow)>, Error> {
+        deliveries::attempts(&self.connection)
+    }
+
+    fn open_deliveries(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
+        deliveries::inbox(&self.connection, room_id, recipient, deliveries::Which::default(), limit)
+    }
+
     fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error> {
         reminders::of_member(&self.connection, room_id, agent_id, limit)
     }
@@ -202,6 +210,10 @@ impl Reader for SqliteReader {
 
     fn rooms_of_agent(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
         rooms::of_agent(&self.connection, agent_id)
+    }
+
+    fn rooms_held_by(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
+        rooms::held_by(&self.connection, agent_id)
     }
 
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error> {

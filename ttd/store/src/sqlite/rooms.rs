@@ -13,7 +13,7 @@ use tt_proto::{AgentId, Error, ErrorCode, RoomId, WallTime};
 use tt_rules::{DeadlineTime, Decision, HandoffAt, HeldHandoff, LeaseTime, Member, Overview, Removal, Room, Waiting};
 
 use super::contents::HAS_CONTENTS;
-use super::{deliveries, events, query_failed, search, terminals};
+use super::{deliveries, edits, events, query_failed, search, terminals};
 use crate::{Page, RoomPage};
 
 /// Loads a room with its members as they are stored.
@@ -22,7 +22,7 @@ pub(super) fn load(connection: &Connection, room_id: &RoomId, policy: &Policy) -
         .prepare_cached(
             "SELECT room_id, canonical_path, state, turn_id, owner, lease_id, lease_expires_at, reserved_for, claim_expires_at,
                reservation_expired, released_by, released_at, sequence_index, policy_json, pending_handoff_event_seq,
-               current_handoff_event_seq
+               current_handoff_event_seq, edits_json
              FROM path_rooms WHERE room_id = ?1",
         )
         .and_then(|mut statement| statement.query_row([room_id.as_str()], |row| room_row(row, policy)).optional())
@@ -67,6 +67,7 @@ fn room_row(row: &Row<'_>, policy: &Policy) -> rusqlite::Result<(Room, HandoffSe
         released_at: lease_time(row, 11)?,
         sequence_index: row.get(12)?,
         members: Vec::new(),
+        edits: edits::parse(row.get(16)?),
         policy: overrides(row.get(13)?).over(policy),
         events: Vec::new(),
         deleted: false,
@@ -212,6 +213,7 @@ fn same_row(before: &Room, after: &Room) -> bool {
         released_at,
         sequence_index,
         members: _,
+        edits,
         policy,
         events: _,
         deleted: _,
@@ -231,6 +233,7 @@ fn same_row(before: &Room, after: &Room) -> bool {
         && before.released_by == *released_by
         && before.released_at == *released_at
         && before.sequence_index == *sequence_index
+        && edits::same(&before.edits, edits)
         && before.policy == *policy
 }
 
@@ -256,7 +259,7 @@ fn save_room(
         .prepare_cached(
             "UPDATE path_rooms SET state = ?3, turn_id = ?4, owner = ?5, lease_id = ?6, lease_expires_at = ?7, reserved_for = ?8,
                claim_expires_at = ?9, reservation_expired = ?10, released_by = ?11, released_at = ?12, sequence_index = ?13,
-               pending_handoff_event_seq = ?14, current_handoff_event_seq = ?15, updated_at = ?16
+               pending_handoff_event_seq = ?14, current_handoff_event_seq = ?15, updated_at = ?16, edits_json = ?18
              WHERE room_id = ?1 AND turn_id = ?2 AND lease_id IS ?17",
         )
         .and_then(|mut statement| {
@@ -278,6 +281,7 @@ fn save_room(
                 seq(&after.current_handoff),
                 wall.to_string(),
                 before.lease_id.as_ref().map(|l| l.as_str()),
+                edits::text(&after.edits),
             ])
         })
         .map_err(query_failed)?;
@@ -456,7 +460,9 @@ fn ids(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Res
 pub(super) fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec<RoomId>, Error> {
     let sql = "SELECT room_id FROM room_members
                WHERE status IN ('active', 'gone') AND pid = ?1 AND process_started_at IS ?2
-               UNION SELECT room_id FROM member_terminals WHERE pid = ?1 AND process_started_at = ?3";
+               UNION SELECT room_id FROM member_terminals WHERE pid = ?1 AND process_started_at = ?3
+               UNION SELECT room_id FROM path_rooms
+               WHERE state = 'owned' AND edits_json IS NOT NULL AND json_extract(edits_json, '$.commit.pid') = ?1";
     let started = Some(anchor.process_started_at.as_str()).filter(|s| !s.is_empty());
     ids(connection, sql, params![anchor.pid, started, anchor.process_started_at])
 }
@@ -465,6 +471,11 @@ pub(super) fn of_process(connection: &Connection, anchor: &Anchor) -> Result<Vec
 pub(super) fn of_agent(connection: &Connection, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
     let sql = "SELECT DISTINCT room_id FROM room_members WHERE status IN ('active', 'gone') AND agent_id = ?1";
     ids(connection, sql, params![agent_id.as_str()])
+}
+
+/// The rooms in which an agent holds the stick.
+pub(super) fn held_by(connection: &Connection, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
+    ids(connection, "SELECT room_id FROM path_rooms WHERE state = 'owned' AND owner = ?1", params![agent_id.as_str()])
 }
 
 /// The rooms in which the stick is held or reserved.

@@ -127,7 +127,7 @@ fn resolve(story: &Story) -> Command {
 
 fn set_policy(_: &Story) -> Command {
     let mut overrides = PolicyOverrides::default();
-    overrides.set("claim_ttl", Duration::from_secs(7)).unwrap();
+    overrides.set("claim_ttl", "7s").unwrap();
     Command::SetPolicy { overrides }
 }
 
