@@ -7,6 +7,7 @@ mod layout;
 mod lifecycle;
 mod lost_files;
 mod namespaces;
+mod native;
 mod recovery;
 mod service;
 mod sessions;

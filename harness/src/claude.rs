@@ -1,8 +1,8 @@
 //! Claude Code.
 
 use crate::{
-    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, HookEvent, HookFile, Hooks,
-    McpConfig, Refuse, Session, SessionFiles, Speech, Variables,
+    Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
+    HookFile, Hooks, McpConfig, Refuse, ScreenFacts, Session, SessionFiles, Speech, Variables,
 };
 
 const CONFIG_DIR: Option<&str> = Some("CLAUDE_CONFIG_DIR");
@@ -24,7 +24,13 @@ pub(crate) static HARNESS: Harness = Harness {
     mcp_session_keys: &[],
     mcp_tool_use_key: Some("claudecode/toolUseId"),
     // One process can resume another session; the environment of an MCP server names the one it was started in.
-    session_files: Some(SessionFiles { dir: "sessions", session_id_key: "sessionId", process_start_key: "procStart" }),
+    session_files: Some(SessionFiles {
+        dir: "sessions",
+        session_id_key: "sessionId",
+        process_start_key: "procStart",
+        inbox_key: "messagingSocketPath",
+        transcripts: "projects",
+    }),
     server: None,
     config_dir: Directory { variable: CONFIG_DIR, in_home: ".claude", subdirectory: "" },
     skill_dir: Directory { variable: CONFIG_DIR, in_home: ".claude", subdirectory: "skills" },
@@ -71,4 +77,13 @@ pub(crate) static HARNESS: Harness = Harness {
         ],
         shell: ("Bash", "command"),
     },
+    screen: Some(ScreenFacts {
+        prompt: "❯ ",
+        text_column: 2,
+        frame: Frame::Rules('─', '─'),
+        hint: Hint::Dim,
+        shows_cursor: false,
+        paste_tokens: &["[Pasted text #", "[Image #"],
+        questions: &["Do you want to ", "Would you like to proceed?", "Enter to select"],
+    }),
 };

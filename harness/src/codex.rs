@@ -1,8 +1,8 @@
 //! Codex.
 
 use crate::{
-    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, HookEvent, HookFile, HookTrust,
-    Hooks, McpConfig, Refuse, Session, SessionServer, Speech, Variables,
+    Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
+    HookFile, HookTrust, Hooks, McpConfig, Refuse, ScreenFacts, Session, SessionServer, Speech, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -25,7 +25,12 @@ pub(crate) static HARNESS: Harness = Harness {
     mcp_tool_use_key: None,
     session_files: None,
     // All threads of a home run in one process, unless it was started by `codex exec`.
-    server: Some(SessionServer { argument: "app-server", socket: "app-server-control/app-server-control.sock" }),
+    server: Some(SessionServer {
+        argument: "app-server",
+        socket: "app-server-control/app-server-control.sock",
+        terminal_commands: &["resume", "fork"],
+        other_arguments: &["exec", "e", "review", "mcp-server", "app-server", "--remote", "daemon_auto_start"],
+    }),
     config_dir: Directory { variable: Some("CODEX_HOME"), in_home: ".codex", subdirectory: "" },
     skill_dir: Directory { variable: None, in_home: ".agents/skills", subdirectory: "" },
     mcp: McpConfig {
@@ -67,4 +72,14 @@ pub(crate) static HARNESS: Harness = Harness {
         // Whatever the tool is called for the model. A patch that is applied in a shell comes here too.
         shell: ("Bash", "command"),
     },
+    screen: Some(ScreenFacts {
+        prompt: "› ",
+        text_column: 2,
+        frame: Frame::BlankLines,
+        // A draft may begin with a blank line, which has none.
+        hint: Hint::AlwaysDim,
+        shows_cursor: true,
+        paste_tokens: &["[Pasted Content ", "[Image #"],
+        questions: &["Would you like to "],
+    }),
 };

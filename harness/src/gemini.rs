@@ -1,8 +1,8 @@
 //! Gemini CLI.
 
 use crate::{
-    Directory, EditTool, EditedPaths, EntryValue, Format, GuardedTools, Harness, Hold, HookEvent, HookFile, Hooks,
-    McpConfig, Refuse, Session, Speech, Variables,
+    Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
+    HookFile, Hooks, McpConfig, Refuse, ScreenFacts, Session, Speech, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -58,4 +58,13 @@ pub(crate) static HARNESS: Harness = Harness {
         ],
         shell: ("run_shell_command", "command"),
     },
+    screen: Some(ScreenFacts {
+        prompt: " > ",
+        text_column: 3,
+        frame: Frame::Rules('▄', '▀'),
+        hint: Hint::Text("Type your message"),
+        shows_cursor: false,
+        paste_tokens: &["[Pasted Text: ", "[Image "],
+        questions: &["Allow execution of", "Apply this change?", "Allow once", "Action Required"],
+    }),
 };

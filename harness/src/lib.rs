@@ -14,10 +14,13 @@ mod edits;
 mod gemini;
 mod hooks;
 mod opencode;
+mod screen;
 
 pub use config::{Directory, EntryValue, Format, McpConfig};
 pub use edits::{EditTool, EditedPaths, GuardedTools};
 pub use hooks::{Hold, HookEvent, HookFile, HookTrust, Hooks, PROGRAM_PLACEHOLDER, PluginFile, Refuse, Speaks, Speech};
+
+pub use screen::{Composer, Draft, Frame, Hint, Screen, ScreenFacts, composer};
 
 /// Every known harness, in the order in which people see them listed.
 pub const ALL: &[&Harness] = &[&claude::HARNESS, &codex::HARNESS, &gemini::HARNESS, &opencode::HARNESS];
@@ -64,6 +67,8 @@ pub struct Harness {
     pub hooks: Hooks,
     pub speech: Speech,
     pub tools: GuardedTools,
+    /// None where nothing is ever typed into it.
+    pub screen: Option<ScreenFacts>,
 }
 
 /// The environment variables that a harness sets for the programs it starts.
@@ -100,6 +105,10 @@ pub struct SessionFiles {
     pub session_id_key: &'static str,
     /// The JSON key of the start time of the process in clock ticks since boot, as a number or a string.
     pub process_start_key: &'static str,
+    /// The JSON key of the socket on which the process takes messages for its session. A process without one takes none.
+    pub inbox_key: &'static str,
+    /// The directory of transcripts, relative to [`Harness::config_dir`]: `<directory of a project>/<session id>.jsonl`.
+    pub transcripts: &'static str,
 }
 
 /// A process of a harness that runs several sessions at once. Its end and its ancestors say nothing of any one of them; it
@@ -110,6 +119,10 @@ pub struct SessionServer {
     pub argument: &'static str,
     /// Its socket, relative to [`Harness::config_dir`].
     pub socket: &'static str,
+    /// The commands of the harness that open a session of this process in a terminal, besides no command at all.
+    pub terminal_commands: &'static [&'static str],
+    /// Arguments of programs that have nothing to do with this process, wherever they stand.
+    pub other_arguments: &'static [&'static str],
 }
 
 impl Harness {

@@ -52,4 +52,5 @@ pub(crate) static HARNESS: Harness = Harness {
         ],
         shell: ("bash", "command"),
     },
+    screen: None,
 };

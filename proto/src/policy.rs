@@ -45,7 +45,7 @@ pub struct Ways([bool; Self::SWITCHABLE.len()]);
 
 impl Ways {
     /// The ways that can be switched off.
-    pub const SWITCHABLE: &[WayName] = &[WayName::ToolResponse, WayName::Hook];
+    pub const SWITCHABLE: &[WayName] = &[WayName::ToolResponse, WayName::Hook, WayName::NativeInbox];
 
     pub const fn all() -> Self {
         Self([true; Self::SWITCHABLE.len()])
@@ -58,7 +58,7 @@ impl Ways {
 
 impl PolicyValue for Ways {
     const WHAT: &'static str = "a list of ways";
-    const HINT: &'static str = "use all, none, or some of tool_response and hook";
+    const HINT: &'static str = "use all, none, or some of tool_response, hook and native_inbox";
 
     fn parse(text: &str) -> Option<Self> {
         let mut ways = Self([false; Self::SWITCHABLE.len()]);
@@ -275,8 +275,8 @@ mod tests {
         assert_eq!(policy.claim_ttl, Duration::from_secs(1));
         assert_eq!(policy.waiter_grace, Policy::default().waiter_grace);
         let allowed = |way| (policy.ways.allow(way), Policy::default().ways.allow(way));
-        let ways = [WayName::Listening, WayName::ToolResponse, WayName::Hook];
-        assert_eq!(ways.map(allowed), [(true, true), (true, true), (false, true)]);
+        let ways = [WayName::Listening, WayName::ToolResponse, WayName::Hook, WayName::NativeInbox];
+        assert_eq!(ways.map(allowed), [(true, true), (true, true), (false, true), (false, true)]);
         assert_eq!((policy.max_wakes, policy.max_batch), (3, 10));
         assert_eq!((policy.guard, Policy::default().guard), (Guard::Advise, Guard::Enforce));
         let wrong = [("claim_tll", "1s"), ("claim_ttl", "soon"), ("max_wakes", "1s"), ("max_wakes", "-1")];

@@ -16,6 +16,9 @@ use tokio_util::compat::TokioAsyncReadCompatExt;
 /// A message that is larger than any the daemon of Codex sends.
 const HUGE_BYTES: usize = 5 * 1024 * 1024;
 
+/// The turn that every thread is in.
+const TURN: &str = "turn-1";
+
 /// How the server behaves towards its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
@@ -28,6 +31,8 @@ pub enum Manner {
     Huge,
     /// Hangs up at the first call.
     HangsUp,
+    /// Takes a message and hangs up before it answers.
+    LosesTurns,
     /// Never answers a call.
     Silent,
     /// Speaks something else.
@@ -52,6 +57,10 @@ struct State {
     ended: usize,
     /// Sent before the next answer.
     before_answer: Option<Value>,
+    /// What each thread was sent: the id of the message and its text.
+    messages: BTreeMap<String, Vec<(String, String)>>,
+    /// Threads that Codex keeps for itself.
+    ephemeral: Vec<String>,
 }
 
 /// A server on a thread of its own. It lives as long as the test.
@@ -88,7 +97,12 @@ impl CodexServer {
 
     /// A thread is loaded and does this.
     pub fn set(&self, thread: &str, status: &str) {
-        let status = json!({"type": status, "activeFlags": []});
+        self.set_flags(thread, status, &[]);
+    }
+
+    /// A thread is loaded, does this and waits for that.
+    pub fn set_flags(&self, thread: &str, status: &str, flags: &[&str]) {
+        let status = json!({"type": status, "activeFlags": flags});
         self.state().threads.insert(thread.to_owned(), status.clone());
         self.tell(json!({"method": "thread/status/changed", "params": {"threadId": thread, "status": status}}));
     }
@@ -122,6 +136,17 @@ impl CodexServer {
     pub fn close_silently(&self, thread: &str) {
         self.state().threads.remove(thread);
         let _ = self.news.send(News::HangUp);
+    }
+
+    /// A thread that Codex keeps for itself is loaded.
+    pub fn set_ephemeral(&self, thread: &str) {
+        self.state().ephemeral.push(thread.to_owned());
+        self.set(thread, "idle");
+    }
+
+    /// What a thread was sent: the ids and the texts of the messages.
+    pub fn messages(&self, thread: &str) -> Vec<(String, String)> {
+        self.state().messages.get(thread).cloned().unwrap_or_default()
     }
 
     /// How many connections there have been.
@@ -186,6 +211,7 @@ impl CodexServer {
                         Manner::Garbage => "}{ no JSON".to_owned(),
                         Manner::Huge => huge(),
                         Manner::HangsUp => return,
+                        Manner::LosesTurns if call["method"] == "turn/start" => return,
                         Manner::Silent => continue,
                         Manner::Nonsense => json!({"id": call["id"], "result": {"thread": {"status": [7, null]}}}).to_string(),
                         _ => match answer {
@@ -212,8 +238,37 @@ impl CodexServer {
         state.calls.push((method.to_owned(), thread.to_owned()));
         let id = call.get("id")?;
         let status = state.threads.get(thread).cloned().unwrap_or(json!({"type": "notLoaded"}));
+        let is_ephemeral = state.ephemeral.iter().any(|ephemeral| ephemeral == thread);
+        let kind = status["type"].clone();
         Some(match method {
-            "thread/read" => json!({"id": id, "result": {"thread": {"id": thread, "status": status}}}),
+            "thread/read" => {
+                let thread = json!({"id": thread, "status": status, "ephemeral": is_ephemeral, "parentThreadId": null});
+                json!({"id": id, "result": {"thread": thread}})
+            }
+            "thread/loaded/list" => {
+                let ids: Vec<&String> = state.threads.keys().collect();
+                json!({"id": id, "result": {"data": ids, "nextCursor": null}})
+            }
+            "thread/turns/list" => {
+                let running = if kind == "active" { "inProgress" } else { "completed" };
+                let sent = state.messages.get(thread).into_iter().flatten();
+                let items: Vec<Value> = sent.map(|(id, _)| json!({"type": "userMessage", "clientId": id})).collect();
+                json!({"id": id, "result": {"data": [{"id": TURN, "status": running, "items": items}]}})
+            }
+            "turn/start" | "turn/steer" => {
+                let params = &call["params"];
+                let fits = match method {
+                    "turn/start" => kind == "idle",
+                    _ => kind == "active" && params["expectedTurnId"] == TURN,
+                };
+                if !fits {
+                    return Some(json!({"id": id, "error": {"code": -32600, "message": format!("not {method}")}}));
+                }
+                let text = params["input"][0]["text"].as_str().unwrap_or_default().to_owned();
+                let message_id = params["clientUserMessageId"].as_str().unwrap_or_default().to_owned();
+                state.messages.entry(thread.to_owned()).or_default().push((message_id, text));
+                json!({"id": id, "result": {"turn": {"id": TURN}, "turnId": TURN}})
+            }
             _ => json!({"id": id, "result": {}}),
         })
     }

@@ -12,6 +12,7 @@ mod hook_edits;
 mod hook_input;
 mod mcp;
 mod requests;
+mod screens;
 mod session_files;
 mod tool_arguments;
 mod transcripts;
@@ -30,12 +31,13 @@ pub struct TargetInfo {
 
 /// All targets. The shares are thousandths and make a thousand together.
 pub const ALL: &[TargetInfo] = &[
-    TargetInfo { name: "words", share: 240, make: || Box::new(words::Words) },
+    TargetInfo { name: "words", share: 220, make: || Box::new(words::Words) },
     TargetInfo { name: "escape", share: 200, make: || Box::new(escape::Escape) },
     TargetInfo { name: "hook_input", share: 130, make: || Box::new(hook_input::HookInput) },
     TargetInfo { name: "hook_edits", share: 20, make: || Box::new(hook_edits::HookEdits) },
     TargetInfo { name: "session_files", share: 20, make: || Box::new(session_files::SessionFiles) },
     TargetInfo { name: "codex_messages", share: 20, make: || Box::new(codex_messages::CodexMessages) },
+    TargetInfo { name: "screens", share: 20, make: || Box::new(screens::Screens) },
     TargetInfo { name: "transcripts", share: 20, make: || Box::new(transcripts::Transcripts) },
     TargetInfo { name: "handoffs", share: 110, make: || Box::new(handoffs::Handoffs) },
     TargetInfo { name: "events", share: 80, make: || Box::new(events::Events) },

@@ -6,6 +6,7 @@ pub mod boundary;
 pub mod driver;
 pub mod facts;
 mod failures;
+pub mod native;
 pub mod pending;
 pub mod plan;
 mod recipients;

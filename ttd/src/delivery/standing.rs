@@ -32,8 +32,12 @@ pub fn waits(room: &Room, agent_id: &AgentId, message: Waiting, recipients: &Rec
     let message = plan::Message { event_seq: 0, room: 0, hint, from_person, wakes, is_taken, bytes: 0 };
     let plan = plan::plan(&[message], &recipient, MAX_BATCH_BYTES, now);
     let because = plan.wait_of(0).map_or(WaitReason::OnItsWay, |wait| wait.because);
+    let since = since.map(|since| now.lease.since(since));
+    if plan.hand_over.is_some_and(|hand_over| hand_over.wakes.is_some()) {
+        return Waits { because, text: format!("idle{}: is woken now", for_long(since)) };
+    }
     let harness = room.member(agent_id).and_then(|member| member.harness.as_deref());
-    Waits { because, text: text(because, since.map(|since| now.lease.since(since)), harness) }
+    Waits { because, text: text(because, since, harness) }
 }
 
 /// How a message stands with one recipient. `wakes` and `from_person` are the message's.
@@ -67,8 +71,7 @@ pub fn of_message(
 
 /// The reason in words.
 fn text(because: WaitReason, since: Option<Duration>, harness: Option<&str>) -> String {
-    let since =
-        since.filter(|since| since.as_secs() >= 1).map_or_else(String::new, |since| format!(" for {}", short(since)));
+    let since = for_long(since);
     match because {
         WaitReason::OnItsWay => "is being handed over".to_owned(),
         WaitReason::Working => format!("busy{since}: comes with its next tool call"),
@@ -87,6 +90,10 @@ fn text(because: WaitReason, since: Option<Duration>, harness: Option<&str>) -> 
             format!("idle{since}, and no way wakes it: comes with its next call{hooks}")
         }
     }
+}
+
+fn for_long(since: Option<Duration>) -> String {
+    since.filter(|since| since.as_secs() >= 1).map_or_else(String::new, |since| format!(" for {}", short(since)))
 }
 
 /// A duration in its largest unit.

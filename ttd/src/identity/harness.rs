@@ -30,7 +30,7 @@ pub(super) fn named_pid(harness: &Harness, signals: &Signals) -> Option<u32> {
 }
 
 /// Which harness a process is, by what the kernel shows of it. Reads its arguments only if its name does not tell.
-pub(super) fn identify(process: &Process, processes: &dyn Processes) -> Option<&'static Harness> {
+pub fn identify(process: &Process, processes: &dyn Processes) -> Option<&'static Harness> {
     if let Some(harness) = by_file_name(&process.name) {
         return Some(harness);
     }

@@ -9,6 +9,7 @@ mod user;
 
 use std::cell::OnceCell;
 
+pub use harness::identify as harness_of;
 use harness::{find_marker, session_id};
 pub use memory::{Memory, derive_and_remember, explain_and_remember};
 pub use terminal::is_at_terminal;

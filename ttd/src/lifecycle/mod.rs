@@ -53,8 +53,8 @@ pub struct Options {
     pub processes: Arc<dyn Processes>,
     pub clock: Clock,
     pub policy: Policy,
-    /// The ways by which messages reach a model.
-    pub ways: Vec<Arc<dyn Way>>,
+    /// The ways by which messages reach a model; all there are, if none are given.
+    pub ways: Option<Vec<Arc<dyn Way>>>,
     pub home: Option<PathBuf>,
     pub filesystem: fn(&Path) -> Filesystem,
 }
@@ -76,7 +76,7 @@ impl Options {
             processes: Arc::new(Kernel::new()),
             clock: Clock::new(),
             policy: Policy::default(),
-            ways: ways::all(),
+            ways: None,
             home: None,
             filesystem,
         }
@@ -174,7 +174,8 @@ impl Daemon {
         sessions.restore(stored);
         engine.unread().load(unread);
         engine.membership_cursors().start_all(newest);
-        let recipients = Recipients::new(engine.listeners().clone(), sessions.clone(), options.ways.clone());
+        let ways = options.ways.clone().unwrap_or_else(|| ways::all(&sessions));
+        let recipients = Recipients::new(engine.listeners().clone(), sessions.clone(), ways);
         let shared = Shared::new(options, user, looks, descriptors, engine.clone(), recipients.clone(), stop);
         let shared = Arc::new(shared);
         let mut tasks = tokio::task::JoinSet::new();

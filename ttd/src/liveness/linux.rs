@@ -58,6 +58,12 @@ pub(super) fn variable(pid: u32, name: &str) -> Option<OsString> {
     Some(OsString::from_vec(value.to_vec()))
 }
 
+/// The pids of all processes that `/proc` shows.
+pub(super) fn pids() -> Option<Vec<u32>> {
+    let entries = std::fs::read_dir("/proc").ok()?;
+    Some(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// Whether a process has a controlling terminal.
 pub(super) fn has_terminal(pid: u32) -> Option<bool> {
     let stat = read(&format!("/proc/{pid}/stat")).ok()?;

@@ -329,6 +329,10 @@ impl Processes for BoundedTable {
         self.look(pid, |processes| processes.has_terminal(pid)).ok().flatten()
     }
 
+    fn pids(&self) -> Option<Vec<u32>> {
+        self.inner.processes.pids()
+    }
+
     fn started_at(&self, pid: u32) -> io::Result<String> {
         self.look(pid, |processes| processes.started_at(pid))?
     }

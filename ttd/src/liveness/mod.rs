@@ -74,6 +74,11 @@ pub trait Processes: Send + Sync {
         None
     }
 
+    /// The pids of all processes that can be seen; none if that cannot be told.
+    fn pids(&self) -> Option<Vec<u32>> {
+        None
+    }
+
     /// When a process began, which tells it from a later one with the same pid.
     fn started_at(&self, pid: u32) -> io::Result<String> {
         self.get(pid).map(|process| process.started_at)
@@ -185,6 +190,11 @@ impl Processes for Kernel {
     #[cfg(target_os = "linux")]
     fn variable(&self, pid: u32, name: &str) -> Option<OsString> {
         platform::variable(pid, name)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn pids(&self) -> Option<Vec<u32>> {
+        self.shows_our_namespace.then(platform::pids)?
     }
 
     #[cfg(target_os = "linux")]

@@ -403,7 +403,8 @@ mod tests {
         let (sessions, _) = Sessions::new(processes, looks.clone(), clock.clone(), "someone".into(), None);
         let engine = Engine::new(Arc::new(store), clock, Arc::new(sessions.clone()), policy);
         let stop = watch::Sender::new(false);
-        let recipients = Recipients::new(engine.listeners().clone(), sessions, ways::all());
+        let ways = ways::all(&sessions);
+        let recipients = Recipients::new(engine.listeners().clone(), sessions, ways);
         let shared = Shared::new(options, "someone".into(), looks, descriptors, engine, recipients, stop);
         let shared = Arc::new(shared);
         let methods = shared.methods().unwrap();

@@ -5,7 +5,7 @@
 //! regularly: the daemon reports changes. If it cannot be reached, answers late or answers something else, then nothing
 //! is known of its sessions from here.
 //!
-//! The connection only listens. It must not become a subscriber of a thread: Codex keeps a thread open for as long as
+//! The connection that follows only listens. It must not become a subscriber of a thread: Codex keeps a thread open for as long as
 //! somebody is subscribed to it, and its member would never be gone.
 
 use std::path::Path;
@@ -66,11 +66,7 @@ pub async fn follow(
     wanted: &mut UnboundedReceiver<String>,
     tell: impl Fn(ThreadNews),
 ) -> Result<(), Ended> {
-    let mut link = timeout(CONNECT_TIMEOUT, Link::connect(socket, server)).await.map_err(|_| Ended::TimedOut)??;
-    let client = json!({"name": "talking-stick", "title": "Talking Stick", "version": VERSION});
-    let hello = json!({"clientInfo": client, "capabilities": {"experimentalApi": true}});
-    link.ask("initialize", hello, &tell).await?;
-    link.send(json!({"method": "initialized"})).await?;
+    let mut link = Link::open(socket, server, &tell).await?;
     loop {
         tokio::select! {
             session_id = wanted.recv() => {
@@ -90,7 +86,7 @@ pub async fn follow(
 }
 
 /// An open connection.
-struct Link {
+pub struct Link {
     sender: soketto::Sender<Compat<UnixStream>>,
     incoming: Receiver<Value>,
     next_id: u64,
@@ -98,7 +94,35 @@ struct Link {
     _reader: tokio::task::JoinSet<()>,
 }
 
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("next_id", &self.next_id).finish_non_exhaustive()
+    }
+}
+
 impl Link {
+    /// Connects to the daemon that is this process, and greets it. What it reports meanwhile is told.
+    pub async fn open(socket: &Path, server: &Anchor, tell: &impl Fn(ThreadNews)) -> Result<Self, Ended> {
+        let mut link = timeout(CONNECT_TIMEOUT, Self::connect(socket, server)).await.map_err(|_| Ended::TimedOut)??;
+        let client = json!({"name": "talking-stick", "title": "Talking Stick", "version": VERSION});
+        let hello = json!({"clientInfo": client, "capabilities": {"experimentalApi": true}});
+        link.ask("initialize", hello, tell).await?;
+        link.send(json!({"method": "initialized"})).await?;
+        Ok(link)
+    }
+
+    /// Makes a call, and returns its result, or the words in which it was refused.
+    pub async fn call(&mut self, method: &str, params: Value) -> Result<Result<Value, String>, Ended> {
+        let mut answer = self.ask(method, params, &|_| {}).await?;
+        match answer.get_mut("result") {
+            Some(result) => Ok(Ok(result.take())),
+            None => {
+                let message = answer.pointer("/error/message").and_then(Value::as_str);
+                Ok(Err(message.ok_or(Ended::Closed)?.to_owned()))
+            }
+        }
+    }
+
     async fn connect(socket: &Path, server: &Anchor) -> Result<Self, Ended> {
         let stream = UnixStream::connect(socket).await.map_err(Ended::Connect)?;
         let peer = stream.peer_cred().map_err(Ended::Connect)?;
@@ -197,7 +221,7 @@ pub fn read_notification(message: &Value) -> Option<ThreadNews> {
 }
 
 /// Reads the status of a session. None for one that is not known.
-fn read_status(session_id: &str, status: &Value, at: Option<WallTime>) -> Option<ThreadNews> {
+pub fn read_status(session_id: &str, status: &Value, at: Option<WallTime>) -> Option<ThreadNews> {
     let flags = status.get("activeFlags").and_then(Value::as_array);
     let asks =
         flags.is_some_and(|flags| flags.iter().any(|flag| flag == "waitingOnApproval" || flag == "waitingOnUserInput"));

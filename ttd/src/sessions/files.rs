@@ -104,7 +104,8 @@ pub fn parse(facts: &SessionFiles, text: &str, started_at: &str, now: &Now) -> O
     let at = time("updatedAt").unwrap_or(now.lease);
     // Another session is another conversation with the status of before: its date stays.
     let status_at = time("statusUpdatedAt").unwrap_or(at);
-    Some(FileRecord { session_id, at, status, says, status_at })
+    let inbox = text(facts.inbox_key).map(PathBuf::from).filter(|socket| socket.is_absolute());
+    Some(FileRecord { session_id, at, status, says, status_at, inbox })
 }
 
 #[cfg(test)]
@@ -134,8 +135,16 @@ mod tests {
             status: Some(SessionStatus::Busy),
             says: "busy".into(),
             status_at: LeaseTime::from_millis(1005),
+            inbox: None,
         };
         assert_eq!(read(busy), Some(expected));
+        let with_inbox = |socket: &str| {
+            read(&format!(r#"{{"procStart":12,"sessionId":"s","messagingSocketPath":{socket}}}"#)).unwrap().inbox
+        };
+        assert_eq!(with_inbox(r#""/run/7.sock""#), Some(PathBuf::from("/run/7.sock")));
+        for other in [r#""7.sock""#, "7", "null", r#""""#] {
+            assert_eq!(with_inbox(other), None, "{other}");
+        }
         let asking = r#"{"procStart":12,"sessionId":"s","status":"waiting","waitingFor":"permission prompt"}"#;
         let asking = read(asking).unwrap();
         assert_eq!(

@@ -7,6 +7,7 @@
 pub mod codex;
 pub mod evidence;
 pub mod files;
+pub mod inbox;
 pub mod registry;
 pub mod session;
 mod sources;

@@ -90,6 +90,8 @@ pub struct FileRecord {
     pub says: String,
     /// Since when the status is so.
     pub status_at: LeaseTime,
+    /// The socket on which the process takes messages for its session.
+    pub inbox: Option<std::path::PathBuf>,
 }
 
 /// How a process came into a conversation.
@@ -267,6 +269,7 @@ impl Registry {
             if session.open(at) {
                 changes.add(Changes::of(session));
             }
+            session.inbox.clone_from(&record.inbox);
             if let Some(status) = record.status {
                 let source = EvidenceSource::SessionFile;
                 session.note(Sign { source, status, says: record.says.clone(), at: record.status_at.min(now) });

@@ -49,6 +49,8 @@ pub struct Session {
     /// Another session entered its process since, and the harness can have several open in one.
     pub(super) shares_process: bool,
     pub(super) server_says: ServerSays,
+    /// The socket on which its process takes messages for it, as its file last said. It is looked up again before each use.
+    pub(super) inbox: Option<std::path::PathBuf>,
     /// The newest of each source.
     signs: Vec<Sign>,
 }
@@ -70,6 +72,7 @@ impl Session {
             orphaned: false,
             shares_process: false,
             server_says: ServerSays::Nothing,
+            inbox: None,
             signs: Vec::new(),
         }
     }

@@ -201,7 +201,7 @@ impl Sessions {
     }
 
     /// The directory of a harness's configuration, as the process of the harness sees it. May block.
-    fn config_dir(&self, harness: &'static Harness, pid: u32) -> Result<Option<PathBuf>, LookTimeout> {
+    pub(super) fn config_dir(&self, harness: &'static Harness, pid: u32) -> Result<Option<PathBuf>, LookTimeout> {
         let our_home = self.0.home.clone();
         self.0.looks.run_blocking(move |processes| {
             let variable = |name: &str| processes.variable(pid, name).filter(|value| !value.is_empty());

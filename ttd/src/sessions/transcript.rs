@@ -11,21 +11,42 @@ use tt_proto::session::PeekLine;
 /// How much of the end of a transcript is read.
 const MAX_TAIL_BYTES: u64 = 256 * 1024;
 
+/// How much of the end of a transcript is searched for a block.
+const MAX_SEARCHED_BYTES: u64 = 8 * 1024 * 1024;
+
 /// How much of one message is shown.
 const MAX_LINE_CHARS: usize = 400;
 
 /// The last things that were said and done, oldest first.
 pub fn last_lines(path: &Path, limit: usize) -> io::Result<Vec<PeekLine>> {
+    Ok(lines_of(&read_tail(path, MAX_TAIL_BYTES)?, limit))
+}
+
+/// Whether a block with this tag has become part of a conversation. One that the harness has only put aside for later has not.
+pub fn shows_block(path: &Path, tag: &str) -> io::Result<bool> {
+    Ok(has_block(&read_tail(path, MAX_SEARCHED_BYTES)?, tag))
+}
+
+fn has_block(tail: &str, tag: &str) -> bool {
+    let entries = tail.lines().filter(|line| line.contains(tag)).filter_map(|line| serde_json::from_str(line).ok());
+    entries.into_iter().any(|entry: Value| match entry.get("type").and_then(Value::as_str) {
+        // Claude Code notes what waits in its memory, and when it is taken from there.
+        Some("queue-operation") => false,
+        _ => entry.is_object(),
+    })
+}
+
+fn read_tail(path: &Path, limit: u64) -> io::Result<String> {
     // A path that names a pipe or a device must not hold the reader.
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    file.seek(SeekFrom::Start(meta.len().saturating_sub(MAX_TAIL_BYTES)))?;
+    file.seek(SeekFrom::Start(meta.len().saturating_sub(limit)))?;
     let mut bytes = Vec::new();
-    file.take(MAX_TAIL_BYTES).read_to_end(&mut bytes)?;
-    Ok(lines_of(&String::from_utf8_lossy(&bytes), limit))
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The last lines of the end of a transcript. What cannot be read, such as a first line that was cut, is left out.
@@ -109,6 +130,21 @@ mod tests {
         assert_eq!(shown(codex, 9), ["user: go", r#"tool: shell {"command":"ls"}"#, "assistant: done"]);
         assert_eq!(shown(codex, 1), ["assistant: done"]);
         assert_eq!(shown(r#"{"id":"1","type":"gemini","content":"hello"}"#, 9), ["assistant: hello"]);
+    }
+
+    #[test]
+    fn a_block_is_found_once_it_is_part_of_the_conversation() {
+        let queued = r#"{"type":"queue-operation","operation":"enqueue","content":"[talking-stick 1a2b]"}"#;
+        assert!(!has_block(queued, "1a2b"));
+        for entry in [
+            r#"{"type":"user","message":{"role":"user","content":"Another session:\n[talking-stick 1a2b]"}}"#,
+            r#"{"type":"attachment","attachment":{"type":"queued_command","prompt":"[talking-stick 1a2b]"}}"#,
+            r#"{"type":"response_item","payload":{"role":"user","content":[{"type":"input_text","text":"[talking-stick 1a2b]"}]}}"#,
+        ] {
+            assert!(has_block(&format!("{queued}\n{entry}\n{queued}"), "1a2b"), "{entry}");
+            assert!(!has_block(entry, "1a2c"));
+            assert!(!has_block(&entry[..entry.len() - 1], "1a2b"), "a line that is half written");
+        }
     }
 
     #[test]

@@ -136,7 +136,8 @@ impl Kit {
 
     /// Starts a driver with these ways, and what is known of recipients.
     fn drive(&self, ways: &[Arc<dyn Way>]) -> (AbortOnDrop<()>, Recipients) {
-        let mut all = ways::all();
+        let mut all = ways::all(&self.sessions);
+        all.retain(|way| !ways.iter().any(|given| given.name() == way.name()));
         all.extend(ways.iter().cloned());
         let recipients = Recipients::new(self.engine.listeners().clone(), self.sessions.clone(), all);
         let (wake, wakes) = unbounded_channel();

@@ -7,6 +7,7 @@
 
 mod hook;
 mod listening;
+mod native_inbox;
 mod tool_response;
 
 use std::fmt;
@@ -51,8 +52,13 @@ pub trait Way: fmt::Debug + Send + Sync + 'static {
 }
 
 /// All ways there are, the best first.
-pub fn all() -> Vec<Arc<dyn Way>> {
-    vec![Arc::new(listening::Listening), Arc::new(tool_response::ToolResponse), Arc::new(hook::Hook)]
+pub fn all(sessions: &Sessions) -> Vec<Arc<dyn Way>> {
+    vec![
+        Arc::new(listening::Listening),
+        Arc::new(tool_response::ToolResponse),
+        Arc::new(hook::Hook),
+        Arc::new(native_inbox::NativeInbox(sessions.clone())),
+    ]
 }
 
 /// A recipient as a way looks at it.

@@ -105,6 +105,7 @@ impl World {
             says: status.as_str().into(),
             at: at(self.now),
             status_at: at(self.now),
+            inbox: None,
         };
         let derived = AgentId::trusted(format!("claude:{session}"));
         self.registry.file_says("claude", &process(pid), derived, &record, &alive, at(self.now))
