@@ -52,6 +52,9 @@ fn the_log_shows_the_newest_and_finds_the_rest_by_page_time_and_words() {
     let found = tt(&home, "a", &["log", "--grep", "cart1", "--limit", "2"])["events"][0]["event_seq"].to_string();
     let shown = text(&home, "a", &["log", "--grep", "cart1", "--from", "a", "--limit", "2"]);
     assert!(shown.starts_with(&format!("9 earlier: tt events --from a --grep cart1 --before {found}\n")), "{shown}");
+    let since = "2026-01-01T00:00:00.000Z";
+    let shown = text(&home, "a", &["events", "--path", ".", "--since", since, "--limit", "1"]);
+    assert!(shown.contains(&format!("tt events --path . --since {since} --before ")), "{shown}");
     let last = whole["events"].as_array().unwrap().last().unwrap()["event_seq"].as_i64().unwrap();
     let page = |after: i64| tt(&home, "a", &["events", "--after", &after.to_string(), "--limit", "2"]);
     assert_eq!((bodies(&page(last - 3)).len(), &page(last - 3)["more"]), (2, &true.into()));

@@ -256,8 +256,25 @@ fn a_turn_that_is_broken_off_or_asks_its_user_gives_the_stick_to_the_one_who_wai
     asked("Write");
     let turn = run::finish(&mut home.tt_as("codex:b", &["wait", "--timeout", "1s", "--json"]));
     assert!(!turn.stdout.contains("your_turn"), "{turn:?}");
+    // Another question is open beside it: a subagent's, for example.
+    asked("Bash");
+    let turn = run::finish(&mut home.tt_as("codex:b", &["wait", "--timeout", "1s", "--json"]));
+    assert!(!turn.stdout.contains("your_turn"), "{turn:?}");
+    claude.silent("tool_ended", "PostToolUse", json!({"tool_name": "Write"}));
     asked("Bash");
     assert_eq!(say(&home, &["wait", "--json"]).json()["status"], "your_turn");
+}
+
+#[test]
+fn a_stop_is_not_held_for_a_stick_that_the_guard_gives_back_anyway() {
+    let home = home!();
+    let claude = Claude { home: &home, session: "s-1" };
+    two_members(&claude);
+    told(&claude, write(&home, "a"));
+    let waiting = Running::spawn(&mut home.tt_as("codex:b", &["wait", "--json"]));
+    home.until_waiting("workspace");
+    claude.silent("turn_ended", "Stop", json!({}));
+    assert_eq!(waiting.finish().json()["status"], "your_turn");
 }
 
 #[test]

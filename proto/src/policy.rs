@@ -51,6 +51,11 @@ impl Ways {
         Self([true; Self::SWITCHABLE.len()])
     }
 
+    /// Those by which a session is handed messages with what it does itself. What starts a turn is switched on by who wants it.
+    pub const fn usual() -> Self {
+        Self([true, true, false])
+    }
+
     pub fn allow(self, way: WayName) -> bool {
         Self::SWITCHABLE.iter().zip(self.0).all(|(name, is_on)| *name != way || is_on)
     }
@@ -211,7 +216,7 @@ policy! {
     /// How often an hour agents may wake a session, or keep it from becoming idle.
     max_wakes / "max_wakes": usize as "word", "word" = 20;
     /// By which ways a model is handed messages.
-    ways / "ways": Ways as "word", "word" = Ways::all();
+    ways / "ways": Ways as "word", "word" = Ways::usual();
     /// What happens before an edit without the stick.
     guard / "guard": Guard as "word", "word" = Guard::Enforce;
 }
@@ -276,7 +281,7 @@ mod tests {
         assert_eq!(policy.waiter_grace, Policy::default().waiter_grace);
         let allowed = |way| (policy.ways.allow(way), Policy::default().ways.allow(way));
         let ways = [WayName::Listening, WayName::ToolResponse, WayName::Hook, WayName::NativeInbox];
-        assert_eq!(ways.map(allowed), [(true, true), (true, true), (false, true), (false, true)]);
+        assert_eq!(ways.map(allowed), [(true, true), (true, true), (false, true), (false, false)]);
         assert_eq!((policy.max_wakes, policy.max_batch), (3, 10));
         assert_eq!((policy.guard, Policy::default().guard), (Guard::Advise, Guard::Enforce));
         let wrong = [("claim_tll", "1s"), ("claim_ttl", "soon"), ("max_wakes", "1s"), ("max_wakes", "-1")];

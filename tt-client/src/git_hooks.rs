@@ -9,6 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use tt_proto::paths::{SHARED_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
 /// The hooks that the guard has a line in, and what they are about.
@@ -22,6 +23,9 @@ const ASIDE: &str = ".before-talking-stick";
 
 /// The shells in whose scripts our line can stand.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ksh", "zsh", "ash"];
+
+/// How far a script is searched for a line that hands it to another program.
+const MAX_HEAD_LINES: usize = 10;
 
 /// What became of one hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +56,7 @@ pub(crate) fn directory(workspace: &Path) -> Result<PathBuf, Error> {
 pub(crate) fn install(hooks: &Path, (hook, action): (&str, &str), tt: &Path) -> Result<Changed, Error> {
     let path = hooks.join(hook);
     let line = line(tt, action);
-    fs::create_dir_all(hooks).map_err(|e| failed(hooks, &e))?;
+    make_dirs(hooks, SHARED_DIR_MODE).map_err(|e| failed(hooks, &e))?;
     let Some(found) = Found::at(&path)? else {
         write(&path, format!("#!/bin/sh\n{line}").as_bytes(), 0o755, true)?;
         return Ok(Changed::Installed);
@@ -65,6 +69,11 @@ pub(crate) fn install(hooks: &Path, (hook, action): (&str, &str), tt: &Path) -> 
         }
         write(&path, &with, found.mode, false)?;
         return Ok(Changed::Added);
+    }
+    if found.is_link {
+        let why = format!("{} is a link, and what it leads to may go by its own name", path.display());
+        let hint = format!("let what runs it also run: {}", line.trim_end().trim_end_matches(MARK).trim_end());
+        return Err(Error::new(ErrorCode::InvalidInput, why).hint(hint));
     }
     let aside = aside(&path);
     if fs::symlink_metadata(&aside).is_ok() {
@@ -110,6 +119,7 @@ pub(crate) fn is_installed(hooks: &Path, hook: &str) -> bool {
 /// A hook that is there.
 struct Found {
     mode: u32,
+    is_link: bool,
     /// Its text, if our line can stand in it. A link is to a file that may be somebody else's.
     script: Option<Vec<u8>>,
 }
@@ -129,7 +139,7 @@ impl Found {
             true => Some(fs::read(path).map_err(|e| failed(path, &e))?).filter(|text| is_shell_script(text)),
             false => None,
         };
-        Ok(Some(Self { mode, script }))
+        Ok(Some(Self { mode, is_link: meta.is_symlink(), script }))
     }
 }
 
@@ -142,7 +152,13 @@ fn is_shell_script(text: &[u8]) -> bool {
     let program = words.next().unwrap_or_default();
     let program =
         if program == "env" { words.find(|word| !word.starts_with('-')).unwrap_or_default() } else { program };
-    SHELLS.contains(&program) && !first.ends_with(b"\r")
+    SHELLS.contains(&program) && !first.ends_with(b"\r") && !runs_itself_otherwise(text)
+}
+
+/// Whether a shell script hands itself to another program, which reads all of its lines.
+fn runs_itself_otherwise(text: &[u8]) -> bool {
+    let lines = text.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+    lines.take(MAX_HEAD_LINES).any(|line| line.contains("exec") && line.contains("$0"))
 }
 
 /// Our line. Only the status 1 is a refusal: a `tt` that is gone, or is another version, stops nobody.
@@ -223,7 +239,8 @@ mod tests {
 
     #[test]
     fn every_hook_comes_back_to_the_byte() {
-        let scripts: [(&[u8], u32, Changed); 8] = [
+        let scripts: [(&[u8], u32, Changed); 9] = [
+            (b"#!/bin/sh\n'''exec' /opt/python \"$0\" \"$@\"\n' '''\nprint()\n", 0o755, Changed::Chained),
             (b"#!/bin/sh\nexit 3\n", 0o755, Changed::Added),
             (b"#!/usr/bin/env -S bash -e\nset -u\n", 0o700, Changed::Added),
             (b"#!/bin/sh", 0o755, Changed::Added),
@@ -249,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_was_not_there_is_gone_again_and_a_link_is_left_alone() {
+    fn a_hook_that_was_not_there_is_gone_again_and_a_link_is_not_touched() {
         let dir = tempfile::tempdir().unwrap();
         let hooks = dir.path().join("hooks");
         assert_eq!(install_in(&hooks), Changed::Installed);
@@ -258,9 +275,11 @@ mod tests {
         let theirs = dir.path().join("theirs");
         fs::write(&theirs, "#!/bin/sh\n").unwrap();
         std::os::unix::fs::symlink("../theirs", hooks.join("pre-commit")).unwrap();
-        assert_eq!(install_in(&hooks), Changed::Chained);
+        let refused = install(&hooks, HOOKS[0], Path::new("/opt/tt")).unwrap_err();
+        assert!(refused.hint.contains("'/opt/tt' guard check commit"), "{refused:?}");
         assert_eq!(fs::read(&theirs).unwrap(), b"#!/bin/sh\n");
-        uninstall(&hooks, "pre-commit").unwrap();
+        assert_eq!(uninstall(&hooks, "pre-commit").unwrap(), Changed::Unchanged);
+        assert_eq!(fs::read_dir(&hooks).unwrap().count(), 1);
         assert_eq!(fs::read_link(hooks.join("pre-commit")).unwrap(), Path::new("../theirs"));
     }
 

@@ -49,6 +49,10 @@ impl PathArg {
         Self { path: Some(path), dir: None }
     }
 
+    pub(crate) fn is_given(&self) -> bool {
+        self.path.is_some() || self.dir.is_some()
+    }
+
     /// The path as the daemon expects it: text, relative to the caller's working directory.
     pub(crate) fn text(&self) -> Result<String, CommandError> {
         let path = self.path.as_ref().or(self.dir.as_ref()).cloned().unwrap_or_else(|| PathBuf::from("."));

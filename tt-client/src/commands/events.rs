@@ -142,7 +142,10 @@ async fn follow(context: &Context, args: Args) -> Result<(), CommandError> {
 impl Args {
     /// The command with the flags that narrow it, as they were typed: what is before or after a page is asked for with the same.
     fn narrowing(&self) -> String {
+        let path = self.path.is_given().then(|| self.path.text().ok()).flatten();
         let flags = [
+            ("--path", path),
+            ("--since", self.since.map(|since| since.to_string())),
             ("--event", self.event_type.as_ref().map(|types| types.join(","))),
             ("--target", self.target.clone()),
             ("--from", self.from.clone()),

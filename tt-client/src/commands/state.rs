@@ -25,7 +25,7 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     // Who wrote the handoff may have left, and is not listed then. The log still has its name.
     let is_listed = |agent: &AgentId| state.members.iter().any(|member| member.agent_id == *agent);
     let author = match &state.handoff_from {
-        Some(agent) if !is_listed(agent) => Some(session.names()?.get(agent)),
+        Some(agent) if !is_listed(agent) => Some(session.names().unwrap_or_default().get(agent)),
         Some(agent) => Some(name(agent, &state.members)),
         None => None,
     };

@@ -98,12 +98,17 @@ pub fn stop(settings: &Settings, client: Option<HttpClient>) -> Result<bool, Err
     Ok(true)
 }
 
-/// The state of the lock. A daemon that has taken it this instant is about to sign it.
+/// The state of the lock. A daemon that has taken it this instant is about to sign it; where several are restarted, so may the
+/// next one be.
 fn signed_lock(settings: &Settings) -> LockState {
-    if lock_state(settings) == (LockState::Held { pid: None }) {
-        let _ = wait_until_gone(settings, None, SIGTERM_GRACE);
+    let give_up = Instant::now() + SIGTERM_GRACE;
+    loop {
+        let state = lock_state(settings);
+        if state != (LockState::Held { pid: None }) || Instant::now() >= give_up {
+            return state;
+        }
+        thread::sleep(POLL_INTERVAL);
     }
-    lock_state(settings)
 }
 
 /// Makes the daemon that holds the lock let go of it.

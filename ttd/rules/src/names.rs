@@ -37,14 +37,16 @@ pub fn resolve<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
 
 /// The one member that a message to this name is for. As [`resolve`], but a message is for somebody who can read it: where
 /// `codex` is gone, it goes to `codex-2`, which came while that name was taken. The full agent id reaches the one that is gone.
-pub(crate) fn resolve_recipient<'a>(room: &'a Room, name: &str) -> Result<&'a Member, Error> {
+/// Nobody means itself by another's name.
+pub(crate) fn resolve_recipient<'a>(room: &'a Room, from: &AgentId, name: &str) -> Result<&'a Member, Error> {
     let is_called = |m: &Member| m.agent_id.as_str() == name || m.display_name.eq_ignore_ascii_case(name);
     let is_gone = |m: &Member| m.status == MemberStatus::Gone && m.agent_id.as_str() != name;
     let mut called = room.members().filter(|m| m.status.is_member() && is_called(m)).peekable();
     if called.peek().is_none() || !called.all(is_gone) {
         return resolve(room, name);
     }
-    let continues = |m: &&Member| m.status == MemberStatus::Active && is_handle_of(&m.display_name, name);
+    let is_other = |m: &Member| m.status == MemberStatus::Active && m.agent_id != *from;
+    let continues = |m: &&Member| is_other(m) && is_handle_of(&m.display_name, name);
     match room.members().filter(continues).collect::<Vec<_>>().as_slice() {
         [] => resolve(room, name),
         [member] => Ok(member),
@@ -262,13 +264,17 @@ mod tests {
     fn a_message_to_a_name_whose_member_is_gone_is_for_the_one_that_continues_the_name() {
         let mut room = named();
         room.member_mut(&id("codex:9f00aa11")).unwrap().display_name = "codex-2".into();
-        let recipient =
-            |room: &Room, name: &str| resolve_recipient(room, name).map(|m| m.agent_id.to_string()).map_err(|e| e.code);
+        let from = |from: &str, room: &Room, name: &str| {
+            resolve_recipient(room, &id(from), name).map(|m| m.agent_id.to_string()).map_err(|e| e.code)
+        };
+        let recipient = |room: &Room, name: &str| from("somebody", room, name);
         assert_eq!(recipient(&room, "codex"), Err(ErrorCode::AmbiguousRecipient), "both are there");
         room.member_mut(&id("codex:5c11d1e8")).unwrap().status = MemberStatus::Away;
         assert_eq!(recipient(&room, "codex").as_deref(), Ok("codex:5c11d1e8"), "it comes back");
         room.member_mut(&id("codex:5c11d1e8")).unwrap().status = MemberStatus::Gone;
         assert_eq!(recipient(&room, "codex").as_deref(), Ok("codex:9f00aa11"));
+        let by_itself = from("codex:9f00aa11", &room, "codex");
+        assert_eq!(by_itself.as_deref(), Ok("codex:5c11d1e8"), "who continues the name does not mean itself by it");
         assert_eq!(recipient(&room, "codex:5c11d1e8").as_deref(), Ok("codex:5c11d1e8"), "the id means no other");
         assert_eq!(recipient(&room, "codex:5").as_deref(), Ok("codex:5c11d1e8"), "nor does its beginning");
         assert_eq!(who(&room, "codex").as_deref(), Ok("codex:5c11d1e8"), "a kick is for the one that is called so");

@@ -70,7 +70,7 @@ pub(crate) fn add(room: &Room, me: &AgentId, new: &NewReminder, count: usize, no
     let to = match &new.to {
         None => me.clone(),
         Some(name) => {
-            let to = names::resolve_recipient(room, name)?;
+            let to = names::resolve_recipient(room, me, name)?;
             if !to.status.is_member() {
                 let message = format!("{} is not a member of this room any more", to.agent_id);
                 return Err(Error::new(ErrorCode::UnknownRecipient, message).detail("agent_id", to.agent_id.as_str()));

@@ -43,7 +43,7 @@ pub(crate) fn send(room: &mut Room, draft: &Draft<'_>, rows: &Rows, now: Now) ->
         (Some(sender), _) => Some(sender.clone()),
         (None, Recipients::Room) => None,
         (None, Recipients::Agent(agent)) => Some(agent.clone()),
-        (None, Recipients::Named(name)) => Some(names::resolve_recipient(room, name)?.agent_id.clone()),
+        (None, Recipients::Named(name)) => Some(names::resolve_recipient(room, draft.from, name)?.agent_id.clone()),
     };
     check_body(draft.body)?;
     let recipients = recipients(room, draft.from, to.as_ref())?;

@@ -32,7 +32,7 @@ pub struct Told(Mutex<HashMap<AgentId, Session>>);
 struct Session {
     sticks: HashMap<RoomId, Stick>,
     /// A question to its user is open of which nobody knows that it is about something else than an edit.
-    may_ask_to_edit: bool,
+    may_ask_to_edit: Option<bool>,
     /// What it is to be told at the next moment at which a hook can speak.
     owed: Vec<String>,
     /// It was told in this turn that somebody else has the stick.
@@ -56,21 +56,24 @@ impl Told {
         self.with(agent, |session| (session.was_held, session.is_advised) = (false, false));
     }
 
-    /// A question to its user is open, or none is any more. One about an edit would let that edit through later.
+    /// A question to its user is open. One about an edit would let that edit through later.
     pub fn asks(&self, agent: &AgentId, may_ask_to_edit: bool) {
-        let mut sessions = self.lock();
-        match sessions.get_mut(agent) {
-            Some(session) => session.may_ask_to_edit = may_ask_to_edit,
-            None if may_ask_to_edit => {
-                drop(sessions);
-                self.with(agent, |session| session.may_ask_to_edit = true);
-            }
-            None => {}
+        self.with(agent, |session| {
+            // More than one question may be open.
+            session.may_ask_to_edit = Some(may_ask_to_edit || session.may_ask_to_edit == Some(true));
+        });
+    }
+
+    /// No question to its user is open any more.
+    pub fn was_answered(&self, agent: &AgentId) {
+        if let Some(session) = self.lock().get_mut(agent) {
+            session.may_ask_to_edit = None;
         }
     }
 
+    /// Whether a question that is open may be about an edit: it may, unless all are known not to be.
     pub fn may_ask_to_edit(&self, agent: &AgentId) -> bool {
-        self.lock().get(agent).is_some_and(|session| session.may_ask_to_edit)
+        self.lock().get(agent).and_then(|session| session.may_ask_to_edit) != Some(false)
     }
 
     /// Keeps what a session is to be told.

@@ -52,12 +52,15 @@ impl Woken {
             Wakes::ByPerson => (&self.by_people, MAX_WAKES_BY_PEOPLE),
             Wakes::Answer => return None,
         };
+        if max == 0 {
+            return Some(now + PERIOD);
+        }
         let recent = times.iter().filter(|at| now.since(**at) < PERIOD).count();
         if recent < max {
             return None;
         }
         // The one that has to be an hour ago for there to be less than that.
-        let oldest = times.len().checked_sub(max.max(1)).and_then(|index| times.get(index)).copied();
+        let oldest = times.len().checked_sub(max).and_then(|index| times.get(index)).copied();
         Some(oldest.unwrap_or(now) + PERIOD)
     }
 
@@ -114,7 +117,7 @@ mod tests {
         assert_eq!(woken.too_often(Wakes::ByAgent, 20, at(100)), Some(at(3600)));
         assert_eq!(woken.too_often(Wakes::ByAgent, 20, at(3600)), None, "the first is an hour ago");
         assert_eq!(woken.too_often(Wakes::ByAgent, 10, at(100)), Some(at(3610)), "the tenth from the end");
-        assert_eq!(woken.too_often(Wakes::ByAgent, 0, at(100)), Some(at(3619)), "never");
+        assert_eq!(woken.too_often(Wakes::ByAgent, 0, at(100)), Some(at(3700)), "never");
         for by in [Wakes::ByPerson, Wakes::Answer] {
             assert_eq!(woken.too_often(by, 20, at(100)), None, "{by:?}");
         }

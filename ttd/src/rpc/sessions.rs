@@ -106,10 +106,14 @@ async fn report_session(
     }
     let agent_id = &reported.agent_id;
     let is_edit = |tool: &str| harness.is_some_and(|harness| harness.tools.edits.iter().any(|edit| edit.name == tool));
-    let may_ask_to_edit = names_edits || report.tool_name.as_deref().is_none_or(is_edit);
-    shared.recipients.told().asks(agent_id, event == SessionEvent::PermissionAsked && may_ask_to_edit);
+    let told = shared.recipients.told();
+    if event == SessionEvent::PermissionAsked {
+        told.asks(agent_id, names_edits || report.tool_name.as_deref().is_none_or(is_edit));
+    } else if reported.status != SessionStatus::Asking {
+        told.was_answered(agent_id);
+    }
     let cause = gives_back(&report, reported.status);
-    if let Some(cause) = cause.filter(|cause| *cause != GiveBackCause::Asking || !may_ask_to_edit) {
+    if let Some(cause) = cause.filter(|cause| *cause != GiveBackCause::Asking || !told.may_ask_to_edit(agent_id)) {
         if cause != GiveBackCause::Asking {
             shared.recipients.told().turn_ended(agent_id);
         }

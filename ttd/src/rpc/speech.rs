@@ -76,7 +76,9 @@ impl Here {
             let text = format!("Message {seq} is a question that you have not answered: tt reply {seq} \"…\".");
             causes.push((Cause::Question(seq), text));
         }
+        // What the guard took is given back when the turn ends.
         if room.owner.as_ref() == Some(me)
+            && !room.edits.by_guard
             && let Some(wants) = facts::wanted_by(room, me, now)
         {
             let (turn, wants) = (room.turn_id, facts::name(room, &wants));

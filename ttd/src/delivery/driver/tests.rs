@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tt_proto::ErrorCode;
 use tt_proto::delivery::{DeliveryState, Surface, WaitReason};
-use tt_proto::policy::Policy;
+use tt_proto::policy::{Policy, Ways};
 use tt_proto::session::SessionEvent;
 use tt_rules::{Recipients as To, Reply, SendOptions, TakeAccess, testing};
 use tt_store::sqlite::SqliteStore;
@@ -228,7 +228,7 @@ fn context(name: &str) -> CommandContext {
 }
 
 fn engine(dir: &Path, clock: &Clock) -> Engine {
-    let policy = Policy::default();
+    let policy = Policy { ways: Ways::all(), ..Policy::default() };
     let store = SqliteStore::open_volatile(&dir.join("rooms.sqlite"), Arc::new(clock.clone()), policy.clone());
     Engine::new(Arc::new(store.unwrap()), clock.clone(), Arc::new(Alive), policy)
 }
