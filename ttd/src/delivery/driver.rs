@@ -7,7 +7,7 @@
 //!
 //! That a hand-over begins is stored before it, and the messages are held until it is known what became of it. Whether they arrived
 //! is never the word of the hand-over itself, but of a look at the evidence. While nothing shows it, they stay held, also over
-//! a restart; once the session has been idle for [`CONFIRM_WITHIN`] without a sign of them, they are open again and the way is left
+//! a restart; once the session has been idle for `CONFIRM_WITHIN` without a sign of them, they are open again and the way is left
 //! out for a while.
 
 use std::collections::HashMap;
