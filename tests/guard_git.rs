@@ -20,7 +20,7 @@ fn git(home: &Home, dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// The same in a session of Claude Code.
+/// Lets a command run in a session of Claude Code.
 fn as_agent(command: &mut Command) -> &mut Command {
     command
         .env("CLAUDECODE", "1")

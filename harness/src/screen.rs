@@ -177,7 +177,7 @@ fn read_composer(facts: &ScreenFacts, lines: &[Vec<Cell>], first: usize, cursor:
     Composer::Draft(Draft { lines, has_token })
 }
 
-/// Whether what an empty composer would say is all that stands in it. The first cell may be drawn as the cursor.
+/// Whether the hint of an empty composer is its only content. The first cell may be drawn as the cursor.
 fn is_hint(facts: &ScreenFacts, body: &[Cell]) -> bool {
     let text = text_of(body);
     let text = text.trim();

@@ -224,7 +224,7 @@ pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
     sentence(event, Shown::Received, names, style)
 }
 
-/// One event as the log has it, whoever was sent it. `undelivered`: what became of a message that nobody was handed.
+/// One event as the log has it, also of a message to somebody else. `undelivered`: what became of a message that nobody was handed.
 pub(crate) fn logged(event: &Event, undelivered: Option<DeliveryState>, names: &Names, style: &Style) -> String {
     sentence(event, Shown::Logged(undelivered), names, style)
 }
