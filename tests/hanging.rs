@@ -3,6 +3,8 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tt_proto::ErrorCode;
 use tt_proto::requests::{GetRoomState, WaitForTurn};
@@ -16,11 +18,26 @@ const CALLERS: &str = "read go; for n in $(seq 20); do \"$@\" & done; wait";
 const CLAUDE: &str = "while read -r go; do CLAUDECODE=1 CLAUDE_CODE_SESSION_ID=\"$2\" CLAUDE_PID=$$ \"$1\" --json --no-autostart whoami; done";
 
 /// A daemon that sees these processes.
-fn daemon(home: &Home) -> (InProcess, std::sync::Arc<Hanging>) {
+fn daemon(home: &Home) -> (InProcess, Arc<Hanging>) {
     let processes = Hanging::new();
     let mut options = home.options();
     options.processes = processes.clone();
     (InProcess::start(options), processes)
+}
+
+/// A daemon that sees these processes and never gives up a look: who waits for one that hangs waits until the process is mended.
+fn patient_daemon(home: &Home) -> (InProcess, Arc<Hanging>) {
+    let processes = Hanging::new();
+    let mut options = home.options();
+    options.processes = processes.clone();
+    options.look_timeout = Duration::MAX;
+    (InProcess::start(options), processes)
+}
+
+/// Waits until a look at a process hangs.
+async fn until_looked_at(processes: &Arc<Hanging>, pid: u32) {
+    let processes = processes.clone();
+    tokio::task::spawn_blocking(move || processes.until_looked_at(pid)).await.unwrap();
 }
 
 /// Everybody else is served: those whose processes must be looked at, and those who are there already.
@@ -59,6 +76,72 @@ fn callers_below_a_process_that_hangs_are_told_so_and_delay_nobody_else() {
         // It hangs for ever, and still nobody else notices.
         serves_others(&home, &mut member).await;
         processes.mend(pid);
+    });
+}
+
+#[test]
+fn others_are_answered_before_the_look_at_a_caller_that_hangs_has_ended() {
+    let home = home!();
+    let (_daemon, processes) = patient_daemon(&home);
+    let mut shell = home.command("sh");
+    shell.args(["-c", CALLERS, "sh"]).arg(home.tt_path()).args(["--json", "--no-autostart", "whoami"]);
+    let mut shell = Running::spawn(shell.env("TT_HARNESS_EXPORT", "1").stdin(Stdio::piped()));
+    let (pid, mut go) = (shell.pid(), shell.stdin().unwrap());
+    block_on(async {
+        let mut member = Member::join(&home, "a").await;
+        processes.hang(pid);
+        go.write_all(b"go\n").unwrap();
+        until_looked_at(&processes, pid).await;
+        serves_others(&home, &mut member).await;
+        // Only now can the look end, and with it the calls that depend on it.
+        processes.mend(pid);
+        tokio::task::spawn_blocking(move || shell.finish()).await.unwrap();
+        serves_others(&home, &mut member).await;
+    });
+}
+
+#[test]
+fn others_are_answered_before_the_look_at_a_wait_that_hangs_has_ended() {
+    let home = home!();
+    let (_daemon, processes) = patient_daemon(&home);
+    block_on(async {
+        let mut member = Member::join(&home, "a").await;
+        let again = Member::join(&home, "w").await;
+        member.claim().await;
+        let waiting = Running::start(&mut home.tt_as("w", &["wait", "--no-events"]));
+        member.until(|state| state.members.iter().any(|member| member.waiting)).await;
+        processes.hang(waiting.pid());
+        let wait = WaitForTurn { room_id: again.room.clone(), max_wait_ms: Some(60_000), ..Default::default() };
+        let others = async {
+            until_looked_at(&processes, waiting.pid()).await;
+            serves_others(&home, &mut member).await;
+            processes.mend(waiting.pid());
+        };
+        let (second, ()) = tokio::join!(again.rpc().call(wait), others);
+        assert_eq!(code(second), ErrorCode::DuplicateListener, "the first one lives");
+    });
+}
+
+#[test]
+fn others_are_answered_before_the_looks_at_sessions_that_hang_have_ended() {
+    let home = home!();
+    let (_daemon, processes) = patient_daemon(&home);
+    let mut sessions: Vec<_> = (0..10).map(|n| claude(&home, &format!("s-{n}"))).collect();
+    let first = sessions[0].0.pid();
+    block_on(async {
+        let mut member = Member::join(&home, "a").await;
+        for (process, _, go) in &mut sessions {
+            processes.hang_memory(process.pid());
+            go.write_all(b"go\n").unwrap();
+            // The others may have to wait for the first one.
+            if process.pid() == first {
+                until_looked_at(&processes, first).await;
+            }
+        }
+        serves_others(&home, &mut member).await;
+        for (process, ..) in &sessions {
+            processes.mend(process.pid());
+        }
     });
 }
 

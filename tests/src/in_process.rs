@@ -73,6 +73,9 @@ pub struct Hanging {
     memories: Mutex<BTreeSet<u32>>,
     mended: Condvar,
     memory_mended: Condvar,
+    /// Those that somebody looks at and that hang.
+    looked_at: Mutex<BTreeSet<u32>>,
+    look_began: Condvar,
     kernel: Kernel,
 }
 
@@ -89,6 +92,19 @@ impl Hanging {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
     }
 
+    /// Waits until a look at this process hangs.
+    #[track_caller]
+    pub fn until_looked_at(&self, pid: u32) {
+        let looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.look_began.wait_timeout_while(looked_at, LIMIT, |looked_at| !looked_at.contains(&pid));
+        assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "nobody looks at {pid}");
+    }
+
+    fn begin(&self, pid: u32) {
+        self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
+        self.look_began.notify_all();
+    }
+
     pub fn mend(&self, pid: u32) {
         for hung in [&self.pids, &self.memories] {
             hung.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
@@ -99,12 +115,18 @@ impl Hanging {
 
     fn look(&self, pid: u32) -> &Kernel {
         let pids = self.pids.lock().unwrap_or_else(PoisonError::into_inner);
+        if pids.contains(&pid) {
+            self.begin(pid);
+        }
         drop(self.mended.wait_while(pids, |pids| pids.contains(&pid)));
         &self.kernel
     }
 
     fn look_into_memory(&self, pid: u32) -> &Kernel {
         let pids = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        if pids.contains(&pid) {
+            self.begin(pid);
+        }
         drop(self.memory_mended.wait_while(pids, |pids| pids.contains(&pid)));
         self.look(pid)
     }

@@ -375,7 +375,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::engine::CommandContext;
     use crate::engine::tests::Alive;
-    use crate::liveness::{Kernel, Looks, Watch};
+    use crate::liveness::{Kernel, LOOK_TIMEOUT, Looks, Watch};
     use crate::sessions::registry::Report;
     use crate::workspace::{Directory, Workspace};
 
@@ -463,7 +463,7 @@ mod tests {
 
     /// A session of which a hook has told, and which is not stored yet.
     fn unsaved_session(clock: &Clock) -> Sessions {
-        let looks = Looks::new(Arc::new(Kernel::new()));
+        let looks = Looks::new(Arc::new(Kernel::new()), LOOK_TIMEOUT);
         let (watch, _exits) = Watch::new(looks.clone(), 10);
         let (sessions, _changes) = Sessions::new(watch, looks, clock.clone(), "someone".into(), None);
         let mut identity = testing::caller("a", 1).identity;

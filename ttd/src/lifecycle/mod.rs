@@ -30,7 +30,7 @@ use crate::delivery::ways::{self, Way};
 use crate::delivery::{Recipients, driver};
 use crate::engine::Engine;
 use crate::identity;
-use crate::liveness::{Kernel, Looks, Processes, Watch};
+use crate::liveness::{Kernel, LOOK_TIMEOUT, Looks, Processes, Watch};
 use crate::rpc::{self, Shared};
 use crate::sessions::Sessions;
 use descriptors::Descriptors;
@@ -51,6 +51,8 @@ pub struct Options {
     /// Started by systemd or launchd, which decide when it ends.
     pub supervised: bool,
     pub processes: Arc<dyn Processes>,
+    /// How long a look at a process is waited for.
+    pub look_timeout: Duration,
     pub clock: Clock,
     pub policy: Policy,
     /// The ways by which messages reach a model; all there are, if none are given.
@@ -74,6 +76,7 @@ impl Options {
             idle_exit: Some(IDLE_EXIT),
             supervised: false,
             processes: Arc::new(Kernel::new()),
+            look_timeout: LOOK_TIMEOUT,
             clock: Clock::new(),
             policy: Policy::default(),
             ways: None,
@@ -161,7 +164,8 @@ impl Daemon {
         let cannot =
             |e: std::io::Error| Error::new(ErrorCode::StorageUnavailable, format!("cannot serve the socket: {e}"));
         let (listener, own) = socket.into_parts().map_err(cannot)?;
-        let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
+        let looks = Looks::new(options.processes.clone(), options.look_timeout);
+        let descriptors = Descriptors::of_this_process();
         let (watch, exits) = Watch::new(looks.clone(), descriptors.watches);
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let home = options.home.clone();

@@ -17,10 +17,11 @@ use tt_proto::hello::Anchor;
 use super::threads::Threads;
 use super::{Exit, Process, Processes};
 
-/// How long a look is waited for, in parts: see [`Patience`].
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a look is waited for, unless a test says otherwise.
+pub const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// It is counted in parts: see [`Patience`].
 const PART: Duration = Duration::from_millis(100);
-const PARTS: u32 = 10;
 
 /// How many parts more a look is waited for while nothing shows that a process hangs: the machine may be so busy that the look
 /// has had no turn. All in all it is shorter than the deadline of a client.
@@ -49,12 +50,23 @@ pub struct Looks(Arc<Inner>);
 
 struct Inner {
     processes: Arc<dyn Processes>,
+    /// How long a look is waited for.
+    timeout: Duration,
     threads: Threads,
-    /// The processes that are looked at, and since when.
-    in_progress: Mutex<HashMap<u32, Instant>>,
+    /// The processes that are looked at.
+    in_progress: Mutex<HashMap<u32, InProgress>>,
     /// Told when a look has ended.
     ended: Condvar,
     ended_async: Notify,
+}
+
+/// A look at one process that has not ended.
+#[derive(Debug)]
+struct InProgress {
+    since: Instant,
+    /// Somebody has waited for it as long as a look is waited for. Until it ends nobody else does: the members whose processes are
+    /// looked at with every command would delay all of them.
+    given_up: bool,
 }
 
 impl std::fmt::Debug for Looks {
@@ -64,9 +76,10 @@ impl std::fmt::Debug for Looks {
 }
 
 impl Looks {
-    pub fn new(processes: Arc<dyn Processes>) -> Self {
+    pub fn new(processes: Arc<dyn Processes>, timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             processes,
+            timeout,
             threads: Threads::new("look", MAX_LOOKS, MAX_WAITING),
             in_progress: Mutex::default(),
             ended: Condvar::new(),
@@ -114,13 +127,13 @@ impl Looks {
         &self,
         look: impl Fn(&dyn Processes) -> T + Send + Sync + 'static,
     ) -> Result<T, LookTimeout> {
-        let (look, mut patience) = (Arc::new(look), Patience::new());
+        let (look, mut patience) = (Arc::new(look), Patience::new(self.0.timeout));
         loop {
             let (sender, mut found) = oneshot::channel();
             let looking_at = self.start(look.clone(), |found| drop(sender.send(found)))?;
             let found = loop {
                 let hangs = || self.0.hangs(pid(&looking_at));
-                let left = patience.left(hangs).ok_or_else(|| timed_out(&looking_at))?;
+                let left = patience.left(hangs).ok_or_else(|| self.0.give_up(&looking_at))?;
                 if let Ok(found) = tokio::time::timeout(left, &mut found).await {
                     break found;
                 }
@@ -128,7 +141,7 @@ impl Looks {
             match found {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(Busy(pid))) => self.0.wait_until_free(pid, &mut patience).await?,
-                Err(_) => return Err(timed_out(&looking_at)),
+                Err(_) => return Err(self.0.give_up(&looking_at)),
             }
         }
     }
@@ -138,13 +151,13 @@ impl Looks {
         &self,
         look: impl Fn(&dyn Processes) -> T + Send + Sync + 'static,
     ) -> Result<T, LookTimeout> {
-        let (look, mut patience) = (Arc::new(look), Patience::new());
+        let (look, mut patience) = (Arc::new(look), Patience::new(self.0.timeout));
         loop {
             let (sender, found) = mpsc::channel();
             let looking_at = self.start(look.clone(), move |found| drop(sender.send(found)))?;
             let found = loop {
                 // Everybody waits for a caller that blocks.
-                let left = patience.left(|| true).ok_or_else(|| timed_out(&looking_at))?;
+                let left = patience.left(|| true).ok_or_else(|| self.0.give_up(&looking_at))?;
                 match found.recv_timeout(left) {
                     Err(RecvTimeoutError::Timeout) => {}
                     found => break found,
@@ -153,7 +166,7 @@ impl Looks {
             match found {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(Busy(pid))) => self.0.block_until_free(pid, &mut patience)?,
-                Err(_) => return Err(timed_out(&looking_at)),
+                Err(_) => return Err(self.0.give_up(&looking_at)),
             }
         }
     }
@@ -180,14 +193,16 @@ struct Busy(u32);
 /// How long a look is still waited for. It is counted in parts, so that time in which this process stood still (it was stopped,
 /// or the machine was busy) counts as one of them: the look stood still as well.
 struct Patience {
+    timeout: Duration,
     parts: u32,
     more_parts: u32,
     part_ends: Instant,
 }
 
 impl Patience {
-    fn new() -> Self {
-        Self { parts: PARTS, more_parts: MORE_PARTS, part_ends: Instant::now() + PART }
+    fn new(timeout: Duration) -> Self {
+        let parts = u32::try_from(timeout.as_millis() / PART.as_millis()).unwrap_or(u32::MAX);
+        Self { timeout, parts, more_parts: MORE_PARTS, part_ends: Instant::now() + PART }
     }
 
     /// How long to wait before asking again; none if that was long enough, and a process hangs.
@@ -204,10 +219,13 @@ impl Patience {
         (self.parts > 0).then_some(PART)
     }
 
-    /// How long to wait for the end of a look that began at this time. One that has taken long hangs, unless it shows within one
-    /// part more that it only stood still.
-    fn left_for(&mut self, since: Instant) -> Option<Duration> {
-        let hangs = since.elapsed() >= LOOK_TIMEOUT;
+    /// How long to wait for the end of a look of another one. One that has taken long hangs, unless it shows within one part more
+    /// that it only stood still.
+    fn left_for(&mut self, look: &InProgress) -> Option<Duration> {
+        if look.given_up {
+            return None;
+        }
+        let hangs = look.since.elapsed() >= self.timeout;
         if hangs {
             self.parts = self.parts.min(2);
         }
@@ -220,21 +238,27 @@ fn pid(stored: &AtomicU32) -> Option<u32> {
     Some(stored.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
 }
 
-fn timed_out(looking_at: &AtomicU32) -> LookTimeout {
-    let pid = pid(looking_at);
-    tracing::warn!(pid, "a process cannot be looked at: its files in /proc hang");
-    LookTimeout { pid }
-}
-
 impl Inner {
+    /// A look was waited for in vain.
+    fn give_up(&self, looking_at: &AtomicU32) -> LookTimeout {
+        let pid = pid(looking_at);
+        let mut in_progress = self.lock();
+        if let Some(look) = pid.and_then(|pid| in_progress.get_mut(&pid)) {
+            look.given_up = true;
+        }
+        drop(in_progress);
+        tracing::warn!(pid, "a process cannot be looked at: its files in /proc hang");
+        LookTimeout { pid }
+    }
+
     /// Waits until no look is at a process, and is the next one. None if the one before takes longer than this.
     fn wait_for_turn(&self, pid: u32, longest: Duration) -> Option<Looking<'_>> {
         let mut in_progress = self.lock();
-        while let Some(since) = in_progress.get(&pid) {
-            let left = longest.checked_sub(since.elapsed())?;
+        while let Some(look) = in_progress.get(&pid) {
+            let left = longest.checked_sub(look.since.elapsed())?;
             in_progress = self.ended.wait_timeout(in_progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        in_progress.insert(pid, Instant::now());
+        in_progress.insert(pid, InProgress { since: Instant::now(), given_up: false });
         Some(Looking { inner: self, pid })
     }
 
@@ -242,7 +266,7 @@ impl Inner {
     /// thread is left.
     fn hangs(&self, looking_at: Option<u32>) -> bool {
         let in_progress = self.lock();
-        let hangs = |since: &&Instant| since.elapsed() >= LOOK_TIMEOUT;
+        let hangs = |look: &&InProgress| look.since.elapsed() >= self.timeout;
         match looking_at {
             Some(pid) => in_progress.get(&pid).as_ref().is_some_and(hangs),
             None => in_progress.values().filter(hangs).count() >= MAX_LOOKS,
@@ -255,22 +279,22 @@ impl Inner {
             let ended = self.ended_async.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            let Some(since) = self.lock().get(&pid).copied() else { return Ok(()) };
-            let left = patience.left_for(since).ok_or(LookTimeout { pid: Some(pid) })?;
+            let Some(left) = self.lock().get(&pid).map(|look| patience.left_for(look)) else { return Ok(()) };
+            let left = left.ok_or(LookTimeout { pid: Some(pid) })?;
             let _ = tokio::time::timeout(left, ended).await;
         }
     }
 
     fn block_until_free(&self, pid: u32, patience: &mut Patience) -> Result<(), LookTimeout> {
         let mut in_progress = self.lock();
-        while let Some(since) = in_progress.get(&pid) {
-            let left = patience.left_for(*since).ok_or(LookTimeout { pid: Some(pid) })?;
+        while let Some(look) = in_progress.get(&pid) {
+            let left = patience.left_for(look).ok_or(LookTimeout { pid: Some(pid) })?;
             in_progress = self.ended.wait_timeout(in_progress, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Instant>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, InProgress>> {
         self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -362,6 +386,7 @@ impl Processes for BoundedTable {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::Barrier;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
@@ -428,12 +453,18 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_hangs_costs_one_thread_and_keeps_no_other_from_being_seen() {
         let machine = Machine::with([7]);
-        let looks = Looks::new(machine.clone());
+        let looks = Looks::new(machine.clone(), LOOK_TIMEOUT);
         let found = look_at_all(&looks, (0..100).map(|_| 7)).await;
         assert!(found.iter().all(|found| *found == Err(LookTimeout { pid: Some(7) })), "{found:?}");
         assert_eq!(machine.looks.lock().unwrap()[&7], 1, "the others waited for this one");
         assert_eq!(look(&looks, 8).await, Ok(8));
         assert!(!looks.is_gone(7).await);
+        // Nobody waits for it again, not even for a moment.
+        let mut patience = Patience::new(LOOK_TIMEOUT);
+        let waits = std::pin::pin!(looks.0.wait_until_free(7, &mut patience));
+        let at_once = waits.poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(at_once, Poll::Ready(Err(LookTimeout { pid: Some(7) })));
+        assert_eq!(looks.0.block_until_free(7, &mut Patience::new(Duration::MAX)), Err(LookTimeout { pid: Some(7) }));
         // A look at several has no result if one of them hangs.
         let both = looks.run_blocking(|processes| (processes.get(8).is_ok(), processes.get(7).is_ok()));
         assert_eq!(both, Err(LookTimeout { pid: Some(7) }));
@@ -448,7 +479,7 @@ mod tests {
     #[tokio::test]
     async fn time_in_which_the_daemon_stood_still_is_not_taken_for_a_process_that_hangs() {
         let machine = Machine::with([7]);
-        let looks = Looks::new(machine.clone());
+        let looks = Looks::new(machine.clone(), LOOK_TIMEOUT);
         let first = tokio::spawn({
             let looks = looks.clone();
             async move { look(&looks, 7).await }
@@ -471,7 +502,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_has_had_no_turn_is_waited_for_while_nothing_hangs() {
-        let looks = Looks::new(Machine::with([]));
+        let looks = Looks::new(Machine::with([]), LOOK_TIMEOUT);
         // As on a machine that is too busy to run the threads: each is at work, and at no process.
         let turns = Arc::new(Barrier::new(MAX_LOOKS + 1));
         for _ in 0..MAX_LOOKS {
@@ -496,7 +527,7 @@ mod tests {
     async fn many_processes_that_hang_cost_a_limited_number_of_threads() {
         let many = 1000..1000 + 2 * MAX_LOOKS as u32;
         let machine = Machine::with(many.clone());
-        let looks = Looks::new(machine.clone());
+        let looks = Looks::new(machine.clone(), LOOK_TIMEOUT);
         let found = look_at_all(&looks, many).await;
         assert!(found.iter().all(Result::is_err), "{found:?}");
         assert_eq!(machine.looks.lock().unwrap().len(), MAX_LOOKS);

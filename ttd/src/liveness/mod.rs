@@ -23,7 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-pub use looks::{LookTimeout, Looks};
+pub use looks::{LOOK_TIMEOUT, LookTimeout, Looks};
 use nix::errno::Errno;
 use tt_proto::hello::Anchor;
 use tt_proto::paths::short_hash;

@@ -166,7 +166,7 @@ impl Watch {
 mod tests {
     use std::sync::atomic::AtomicI32;
 
-    use super::super::{Kernel, Process};
+    use super::super::{Kernel, LOOK_TIMEOUT, Process};
     use super::*;
 
     /// A machine with one process, which can be looked at only as long as no error is set.
@@ -214,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn only_proof_makes_a_process_gone() {
         let machine = Arc::new(Machine::default());
-        let (watch, _reports) = Watch::new(Looks::new(machine.clone()), 10);
+        let (watch, _reports) = Watch::new(Looks::new(machine.clone(), LOOK_TIMEOUT), 10);
         for errno in [libc::EMFILE, libc::ENFILE, libc::EPERM, libc::EACCES, libc::EIO, libc::ENOMEM, libc::EINVAL] {
             machine.errno.store(errno, Ordering::Relaxed);
             assert_eq!(watch.liveness(&anchor("here", 7, "then")), Liveness::Unknown, "{errno}");
@@ -234,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_processes_are_watched_than_there_are_descriptors_for() {
         let machine = Arc::new(Machine::default());
-        let (watch, _reports) = Watch::new(Looks::new(machine.clone()), 2);
+        let (watch, _reports) = Watch::new(Looks::new(machine.clone(), LOOK_TIMEOUT), 2);
         for pid in [1, 2, 3, 3, 1, 2] {
             assert_eq!(watch.liveness(&anchor("here", pid, "then")), Liveness::Alive);
         }
@@ -280,13 +280,13 @@ mod tests {
         }
         let kernel = Kernel::new();
         let anchor = kernel.anchor(&kernel.get(child.id()).unwrap());
-        let (watch, mut reports) = Watch::new(Looks::new(Arc::new(kernel)), 10);
+        let (watch, mut reports) = Watch::new(Looks::new(Arc::new(kernel), LOOK_TIMEOUT), 10);
         assert_eq!(watch.liveness(&anchor), Liveness::Alive);
         drop(child.stdin.take());
         assert_eq!(reports.recv().await.as_ref(), Some(&anchor));
         assert_eq!(watch.liveness(&anchor), Liveness::Gone);
         // Nobody has collected it yet.
-        let (fresh, _reports) = Watch::new(Looks::new(Arc::new(Kernel::new())), 10);
+        let (fresh, _reports) = Watch::new(Looks::new(Arc::new(Kernel::new()), LOOK_TIMEOUT), 10);
         assert_eq!(fresh.liveness(&anchor), Liveness::Gone);
         child.wait().unwrap();
     }

@@ -398,7 +398,8 @@ mod tests {
         let (clock, policy) = (options.clock.clone(), options.policy.clone());
         let file = dir.path().join("rooms.sqlite");
         let store = SqliteStore::open(&file, Arc::new(clock.clone()), policy.clone()).unwrap();
-        let (looks, descriptors) = (Looks::new(options.processes.clone()), Descriptors::of_this_process());
+        let looks = Looks::new(options.processes.clone(), options.look_timeout);
+        let descriptors = Descriptors::of_this_process();
         let (processes, _) = Watch::new(looks.clone(), descriptors.watches);
         let (sessions, _) = Sessions::new(processes, looks.clone(), clock.clone(), "someone".into(), None);
         let engine = Engine::new(Arc::new(store), clock, Arc::new(sessions.clone()), policy);

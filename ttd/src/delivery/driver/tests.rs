@@ -17,7 +17,7 @@ use crate::delivery::ways::{self, InItsTime, Target};
 use crate::engine::tests::Alive;
 use crate::engine::{CommandContext, HeldMessages, Outcome};
 use crate::feed::{FeedItem, Follower};
-use crate::liveness::{Kernel, Looks, Watch};
+use crate::liveness::{Kernel, LOOK_TIMEOUT, Looks, Watch};
 use crate::sessions::Sessions;
 use crate::sessions::registry::Report;
 use crate::workspace::{Directory, Workspace};
@@ -234,7 +234,7 @@ fn engine(dir: &Path, clock: &Clock) -> Engine {
 }
 
 fn sessions(clock: &Clock) -> Sessions {
-    let looks = Looks::new(Arc::new(Kernel::new()));
+    let looks = Looks::new(Arc::new(Kernel::new()), LOOK_TIMEOUT);
     let (watch, _exits) = Watch::new(looks.clone(), 10);
     Sessions::new(watch, looks, clock.clone(), "someone".into(), None).0
 }
