@@ -415,55 +415,107 @@ fn any_value_in_the_place_of_an_object_is_refused_and_kept() {
                     let error = home.run(&[command, harness, "--json"]).refused(3);
                     assert!(error["message"].as_str().unwrap().contains(name), "{error}");
                 }
-                if value.len() < 100 && text.len() > value.len() {
-                    let report = home.run(&["--no-autostart", "doctor", "--json"]);
-                    let report = serde_json::from_str::<Value>(&report.stdout).unwrap();
-                    let checks = report["checks"].as_array().unwrap();
-                    let check = checks.iter().find(|check| check["name"] == harness).unwrap();
-                    assert_eq!(
-                        (&check["status"], &check["error"]),
-                        (&"failed".into(), &"invalid_input".into()),
-                        "{text}"
-                    );
-                }
+                let check = doctor_on(&home, harness);
+                let failed = (&"failed".into(), &"invalid_input".into());
+                assert_eq!((&check["status"], &check["error"]), failed, "{text:.80}");
+                let finding = check["finding"].as_str().unwrap();
+                assert!(finding.contains(name) && finding.len() < 1000, "{finding}");
                 assert_eq!(everything(home.path()), before, "{text:.80}");
             }
         }
     }
 }
 
+/// A file that is there and empty has no settings, and nothing is wrong with it.
+#[test]
+fn the_doctor_takes_an_empty_file_for_one_without_settings() {
+    for (harness, name) in SETTINGS {
+        let home = with_files();
+        for text in ["", " \n", "\u{feff}"] {
+            write(&home, name, text);
+            let check = doctor_on(&home, harness);
+            assert_eq!(check["status"], "warning", "{name} {text:?}: {check}");
+            assert!(check["finding"].as_str().unwrap().starts_with("lacks the MCP server"), "{name} {text:?}: {check}");
+            assert_eq!(fs::read_to_string(home.path().join(name)).unwrap(), text);
+        }
+    }
+}
+
+/// What `tt doctor` says of a harness.
+pub(super) fn doctor_on(home: &Home, harness: &str) -> Value {
+    let report = home.run(&["--no-autostart", "doctor", "--json"]);
+    let report = serde_json::from_str::<Value>(&report.stdout).unwrap_or_else(|e| panic!("{e}: {report:?}"));
+    let check = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == harness);
+    check.unwrap_or_else(|| panic!("{harness}: {report}")).clone()
+}
+
+/// Every file of a harness that `tt install` reads.
+const SETTINGS: &[(&str, &str)] = &[
+    ("claude", ".claude.json"),
+    ("claude", ".claude/settings.json"),
+    ("codex", ".codex/config.toml"),
+    ("codex", ".codex/hooks.json"),
+    ("gemini", ".gemini/settings.json"),
+    ("opencode", ".config/opencode/opencode.json"),
+];
+
 /// Reading a pipe would wait for a writer, and reading a device may never end.
 #[test]
 fn what_is_not_an_ordinary_file_is_refused_at_once() {
     let home = home!();
-    let dir = home.path().join(".codex");
-    fs::create_dir_all(&dir).unwrap();
-    let (config, pipe) = (dir.join("config.toml"), home.path().join("pipe"));
+    let pipe = home.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let socket = std::os::unix::net::UnixListener::bind(home.path().join("socket")).unwrap();
-    for target in [pipe.as_path(), &home.path().join("socket"), Path::new("/dev/zero"), Path::new("/dev/tty")] {
-        std::os::unix::fs::symlink(target, &config).unwrap();
-        refused_unread(&home, "config.toml");
-        fs::remove_file(&config).unwrap();
+    let socket = home.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (harness, name) in SETTINGS {
+        let config = home.path().join(name);
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::create_dir_all(home.path().join(".claude")).unwrap();
+        let others = [&socket, Path::new("/dev/zero"), Path::new("/dev/tty")];
+        let others = if *name == ".codex/config.toml" { &others[..] } else { &others[1..2] };
+        for target in [&[pipe.as_path()], others].concat() {
+            std::os::unix::fs::symlink(target, &config).unwrap();
+            refused_unread(&home, harness, name);
+            fs::remove_file(&config).unwrap();
+        }
+        fs::rename(&pipe, &config).unwrap();
+        refused_unread(&home, harness, name);
+        fs::rename(&config, &pipe).unwrap();
     }
-    drop(socket);
-    fs::rename(&pipe, &config).unwrap();
-    refused_unread(&home, "config.toml");
     // The skill and the copy of the old file are read as well.
-    fs::rename(&config, &pipe).unwrap();
     let skill = home.path().join(".agents/skills/talking-stick/SKILL.md");
     fs::create_dir_all(skill.parent().unwrap()).unwrap();
     fs::rename(&pipe, &skill).unwrap();
-    refused_unread(&home, "SKILL.md");
+    refused_unread(&home, "codex", "SKILL.md");
+    // And the file that a shell reads when it starts.
+    fs::rename(&skill, &pipe).unwrap();
+    let bashrc = home.path().join(".bashrc");
+    for target in [pipe.as_path(), Path::new("/dev/null")] {
+        std::os::unix::fs::symlink(target, &bashrc).unwrap();
+        for command in ["install", "uninstall"] {
+            let error = home.run(&["prompt", command, "bash", "--json"]).refused(1);
+            assert_eq!(error["error"], "invalid_input", "{error}");
+            assert!(error["message"].as_str().unwrap().contains("a pipe, a socket or a device"), "{error}");
+        }
+        let still = fs::metadata(&bashrc).unwrap().file_type();
+        assert!(bashrc.is_symlink() && !still.is_file(), "{}: {still:?}", target.display());
+        fs::remove_file(&bashrc).unwrap();
+    }
 }
 
 #[track_caller]
-fn refused_unread(home: &Home, name: &str) {
+fn refused_unread(home: &Home, harness: &str, name: &str) {
+    let says = |message: &Value| {
+        let message = message.as_str().unwrap_or_else(|| panic!("{message}"));
+        message.contains("a pipe, a socket or a device") && message.contains(name)
+    };
     for command in ["install", "uninstall"] {
-        let error = home.run(&[command, "codex", "--json"]).refused(3);
-        let message = error["message"].as_str().unwrap();
-        assert!(message.contains("a pipe, a socket or a device") && message.contains(name), "{command}: {error}");
+        let error = home.run(&[command, harness, "--json"]).refused(3);
+        assert!(says(&error["message"]), "{command}: {error}");
     }
+    let check = doctor_on(home, harness);
+    assert_eq!((&check["status"], &check["error"]), (&"failed".into(), &"invalid_input".into()), "{check}");
+    assert!(says(&check["finding"]), "{check}");
 }
 
 /// Several at once, as when a script sets up every terminal: each file has one change, and the copy of the original survives.
@@ -510,14 +562,23 @@ fn directories_are_made_with_the_same_permissions_whatever_the_umask() {
         let home = home!();
         fs::create_dir(home.path().join(".codex")).unwrap();
         let mut shell = home.command("/bin/sh");
-        shell.args(["-c", "umask $1; \"$2\" install codex && \"$2\" whoami", "sh", umask]).arg(home.tt_path());
+        let commands = "umask $1; \"$2\" install codex && \"$2\" whoami && \"$2\" prompt install fish";
+        shell.args(["-c", commands, "sh", umask]).arg(home.tt_path());
         run::finish(&mut shell).ok();
         let mode = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o7777;
-        for dir in [".agents", ".agents/skills", ".agents/skills/talking-stick"] {
+        for dir in [
+            ".agents",
+            ".agents/skills",
+            ".agents/skills/talking-stick",
+            ".config",
+            ".config/fish",
+            ".config/fish/conf.d",
+        ] {
             assert_eq!(mode(&home.path().join(dir)), 0o755, "{dir} with umask {umask}");
         }
         assert_eq!(mode(&home.paths().data_dir), 0o700, "umask {umask}");
-        let file = fs::metadata(home.path().join(".codex/config.toml")).unwrap();
-        assert_eq!(file.permissions().mode() & 0o777, 0o600, "umask {umask}");
+        for file in [".codex/config.toml", ".config/fish/conf.d/talking-stick.fish"] {
+            assert_eq!(mode(&home.path().join(file)), 0o600, "{file} with umask {umask}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tt_harness::Hooks;
 use tt_tests::{Home, home, run};
 
-use super::install::{everything, shown, with_files, write};
+use super::install::{doctor_on, everything, shown, with_files, write};
 
 /// The harnesses with a hook file, and that file.
 const HOOK_FILES: [(&str, &str); 3] =
@@ -160,6 +160,8 @@ fn a_hook_file_of_another_shape_is_refused_and_kept() {
     let shapes = [
         "[]",
         "7",
+        "null",
+        "\"x\"",
         "{\"hooks\": []}",
         "{\"hooks\": null}",
         "{\"hooks\": \"x\"}",
@@ -175,6 +177,8 @@ fn a_hook_file_of_another_shape_is_refused_and_kept() {
             let before = everything(home.path());
             let error = home.run(&["install", harness, "--json"]).refused(3);
             assert!(error["path"].as_str().unwrap().ends_with(name), "{shape}: {error}");
+            let check = doctor_on(&home, harness);
+            assert_eq!((&check["status"], &check["error"]), (&"failed".into(), &"invalid_input".into()), "{shape}");
             assert_eq!(everything(home.path()), before, "{harness} {shape}");
         }
         if kept.is_empty() { fs::remove_file(home.path().join(name)).unwrap() } else { write(&home, name, &kept) }

@@ -2,6 +2,7 @@
 //! stands in and keeps account.
 #![cfg(target_os = "linux")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -137,5 +138,25 @@ fn a_path_with_a_line_break_never_reaches_a_unit_file() {
         assert_eq!(error["error"], "invalid_input", "{error}");
         assert!(units(&home).iter().all(|unit| !unit.exists()), "{name}");
         assert_eq!(asked(&home), Vec::<String>::new(), "{name}");
+    }
+}
+
+/// What is in them is run as the user: nobody else may write there, whatever the umask, and systemd reads them.
+#[test]
+fn directories_and_units_are_made_with_the_same_permissions_whatever_the_umask() {
+    for umask in ["000", "022", "077", "777"] {
+        let home = home!();
+        home.script("bin/systemctl", RECORDER);
+        let mut shell = home.command("/bin/sh");
+        shell.args(["-c", "umask $1; \"$2\" service install", "sh", umask]).arg(home.tt_path());
+        let path = format!("{}:/usr/bin:/bin", home.path().join("bin").display());
+        run::finish(shell.env("PATH", path)).ok();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for dir in [".config", ".config/systemd", ".config/systemd/user"] {
+            assert_eq!(mode(&home.path().join(dir)), 0o755, "{dir} with umask {umask}");
+        }
+        for unit in units(&home) {
+            assert_eq!(mode(&unit), 0o644, "{} with umask {umask}", unit.display());
+        }
     }
 }

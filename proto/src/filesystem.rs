@@ -1,6 +1,34 @@
-//! Whether a directory lies on a disk of this machine. The daemon refuses one that does not; `tt doctor` says so before.
+//! What must be known of a path before it is used: whether a directory lies on a disk of this machine (the daemon refuses one that
+//! does not; `tt doctor` says so before), and whether a file is an ordinary one.
 
+use std::fs::{Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+/// Reads a file that a user or another program wrote. Anything but an ordinary file is refused (`InvalidInput`, or `IsADirectory`)
+/// and not waited for: a pipe would block its reader, and a device may never end.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // Before it is opened, because opening a device can have an effect; and afterwards, because it may be another file.
+    check_ordinary(&std::fs::metadata(path)?)?;
+    let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    check_ordinary(&file.metadata()?)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn check_ordinary(meta: &Metadata) -> io::Result<()> {
+    if meta.is_dir() {
+        return Err(io::Error::new(ErrorKind::IsADirectory, "it is a directory"));
+    }
+    if !meta.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a file but a pipe, a socket or a device"));
+    }
+    Ok(())
+}
 
 /// What a directory lies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +71,27 @@ fn classify(stat: &nix::sys::statfs::Statfs) -> Filesystem {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn only_ordinary_files_are_read_and_nothing_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, pipe, link] = ["file", "pipe", "link"].map(|name| dir.path().join(name));
+        std::fs::write(&file, b"\xff").unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read_file(&file).unwrap(), b"\xff");
+        assert_eq!(read_file(&link).unwrap(), b"\xff");
+        for other in [&pipe, Path::new("/dev/zero"), Path::new("/dev/null")] {
+            assert_eq!(read_file(other).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", other.display());
+        }
+        assert_eq!(read_file(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
+        assert_eq!(read_file(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn disks_of_other_machines_are_told_from_our_own() {
         for (magic, expected) in [

@@ -1,10 +1,13 @@
 //! `tt prompt install|uninstall`: shows the stick in the shell prompt, through a marked block in the shell's startup file.
 
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
 use tt_proto::escape::escape_text;
+use tt_proto::filesystem::read_file;
 use tt_proto::paths::{SHARED_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
@@ -89,12 +92,17 @@ pub(crate) fn run(context: &Context, args: Args) -> Result<(), CommandError> {
     // A dotfile that is a symlink stays one; its target is changed.
     let file = file.canonicalize().unwrap_or(file);
     let cannot = |e: std::io::Error| {
-        let message = format!("cannot change {}: {e}", file.display());
-        CommandError::Local(Error::new(ErrorCode::StorageUnavailable, message).hint("check its permissions"))
+        let (code, hint) = match e.kind() {
+            ErrorKind::InvalidInput | ErrorKind::IsADirectory => {
+                (ErrorCode::InvalidInput, "nothing was changed; put an ordinary file there, or none")
+            }
+            _ => (ErrorCode::StorageUnavailable, "check its permissions"),
+        };
+        CommandError::Local(Error::new(code, format!("cannot change {}: {e}", file.display())).hint(hint))
     };
-    let before = match std::fs::read(&file) {
+    let before = match read_file(&file) {
         Ok(text) => Some(text),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
         Err(e) => return Err(cannot(e)),
     };
     let bare = before.as_deref().and_then(without_block);
@@ -149,10 +157,11 @@ fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
         make_dirs(dir, SHARED_DIR_MODE)?;
     }
     let beside = file.with_extension(format!("tt-{}", std::process::id()));
-    std::fs::write(&beside, text)?;
-    if let Ok(meta) = std::fs::metadata(file) {
-        std::fs::set_permissions(&beside, meta.permissions())?;
-    }
+    let mode = std::fs::metadata(file).map_or(0o600, |meta| meta.permissions().mode() & 0o7777);
+    let mut new = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+    new.write_all(text)?;
+    // Whatever the umask.
+    new.set_permissions(std::fs::Permissions::from_mode(mode))?;
     std::fs::rename(&beside, file)
 }
 

@@ -1,5 +1,7 @@
 //! `tt service install|uninstall`: systemd user units on Linux, a launchd agent on macOS.
 
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -88,7 +90,13 @@ fn write(unit: &Unit) -> std::io::Result<()> {
     if let Some(dir) = unit.path.parent() {
         make_dirs(dir, SHARED_DIR_MODE)?;
     }
-    std::fs::write(&unit.path, &unit.content)
+    let mut file = std::fs::File::create(&unit.path)?;
+    file.write_all(unit.content.as_bytes())?;
+    // Whatever the umask: what is in it is run. A unit that is masked is a link to a device, which is left as it is.
+    if file.metadata()?.is_file() {
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    }
+    Ok(())
 }
 
 fn cannot(what: &str, path: &Path) -> impl Fn(std::io::Error) -> CommandError {

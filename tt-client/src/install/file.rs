@@ -2,13 +2,13 @@
 //! kept before the first change.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::OFlag;
 use similar::TextDiff;
+use tt_proto::filesystem::read_file;
 use tt_proto::paths::{SHARED_DIR_MODE, make_dirs};
 use tt_proto::{Error, ErrorCode};
 
@@ -25,32 +25,16 @@ pub(super) enum Outcome {
     ChangedMeanwhile,
 }
 
-/// Reads a file, which must be an ordinary one: a pipe would block, and a device may never end.
+/// Reads a file, which must be an ordinary one. None if there is none.
 pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
-    let absent = |e: &std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    // Before it is opened, because opening a device can have an effect; and afterwards, because it may be another file.
-    match fs::metadata(path) {
-        Ok(meta) => is_ordinary(path, &meta)?,
-        Err(e) if absent(&e) => return Ok(None),
-        Err(e) => return Err(failed(path, &e.to_string())),
+    match read_file(path) {
+        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| failed(path, "it is not UTF-8")),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory) => {
+            Err(failed(path, &e.to_string()).hint("nothing was changed; put an ordinary file there, or none"))
+        }
+        Err(e) => Err(failed(path, &e.to_string())),
     }
-    let mut file = match OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) {
-        Ok(file) => file,
-        Err(e) if absent(&e) => return Ok(None),
-        Err(e) => return Err(failed(path, &e.to_string())),
-    };
-    is_ordinary(path, &file.metadata().map_err(|e| failed(path, &e.to_string()))?)?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|e| failed(path, &e.to_string()))?;
-    String::from_utf8(bytes).map(Some).map_err(|_| failed(path, "it is not UTF-8"))
-}
-
-fn is_ordinary(path: &Path, meta: &fs::Metadata) -> Result<(), Error> {
-    if meta.is_file() {
-        return Ok(());
-    }
-    let what = if meta.is_dir() { "it is a directory" } else { "it is not a file but a pipe, a socket or a device" };
-    Err(failed(path, what).hint("nothing was changed; put an ordinary file there, or none"))
 }
 
 /// Keeps every other `tt` from changing this file for as long as the returned handle lives.

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use tt_harness::{Harness, SessionFiles};
 use tt_proto::Error;
+use tt_proto::filesystem::read_file;
 use tt_proto::hello::{Anchor, FoundBy};
 use tt_proto::paths::Environment;
 
@@ -79,8 +80,8 @@ fn recorded_session(harness: &Harness, env: &Environment, anchor: &Anchor) -> Op
 /// Reads the session of a process. None if there is no valid file, or if it was written by an earlier process with the same
 /// pid.
 fn read_session(files: &SessionFiles, dir: &Path, anchor: &Anchor) -> Option<String> {
-    let text = std::fs::read_to_string(dir.join(format!("{}.json", anchor.pid))).ok()?;
-    let record: Value = serde_json::from_str(&text).ok()?;
+    let text = read_file(&dir.join(format!("{}.json", anchor.pid))).ok()?;
+    let record: Value = serde_json::from_slice(&text).ok()?;
     let started = match record.get(files.process_start_key)? {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
+use tt_proto::filesystem::read_file;
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::{Error, ErrorCode};
@@ -33,8 +34,8 @@ pub fn policy(paths: &Paths, env: &Environment) -> Result<Policy, Error> {
 }
 
 fn read(path: &Path) -> Result<File, Error> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+    let text = match read_file(path) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|_| unreadable(path, "it is not UTF-8"))?,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(File::default()),
         Err(e) => return Err(unreadable(path, &e.to_string())),
     };
@@ -85,5 +86,17 @@ mod tests {
         assert!(with("", &[("TALKING_STICK_CLAIM_TTL", "x")]).is_err());
         assert!(with("", &[("TALKING_STICK_MAX_WAKES", "often")]).is_err());
         assert_eq!(with("[policy]\nmax_wakes = \"3\"", &[]).unwrap().max_wakes, 3);
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = read(&file).unwrap_err();
+        assert!(error.code == ErrorCode::InvalidInput && error.message.contains("a pipe"), "{error:?}");
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert!(read(&file).unwrap_err().message.contains("a device"));
     }
 }
