@@ -325,6 +325,7 @@ async fn recv_from_inbox(
             return printer.settle().await;
         }
         if timed_out {
+            printer.settle().await?;
             if args.follow {
                 print_cursor(&printer.session.output, printer.cursor);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tt_proto::delivery::Surface;
 use tt_proto::event::{Event, EventType};
@@ -14,11 +14,10 @@ use crate::connect::{Client, HttpClient};
 /// A message: the room it was sent in and its number in the room's log.
 pub(crate) type MessageKey = (RoomId, i64);
 
-/// How long a surface that ends tries to confirm what another connection holds. Most often that is an earlier connection of its
-/// own, which was cut, and whose end the daemon is about to notice.
-const HELD_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How often it tries.
+/// How often a surface that ends tries to confirm what another connection holds, and how long it waits in between. Most often
+/// that is an earlier connection of its own, which was cut, and whose end the daemon is about to notice. The attempts are counted,
+/// because a call to a daemon that stands still takes time in which that daemon notices nothing.
+const HELD_ATTEMPTS: usize = 75;
 const HELD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How much to take, and how long to wait for it.
@@ -102,26 +101,28 @@ impl Receipt {
 
     /// Confirms everything that was shown, before the surface ends. What stays unconfirmed is shown again by the next one.
     pub(crate) fn settle(&mut self, client: &mut HttpClient) -> Result<(), Error> {
-        let give_up = Instant::now() + HELD_TIMEOUT;
-        loop {
-            self.confirm(client)?;
-            if self.shown.is_empty() || Instant::now() >= give_up {
-                return Ok(());
+        self.confirm(client)?;
+        for _ in 1..HELD_ATTEMPTS {
+            if self.shown.is_empty() {
+                break;
             }
             thread::sleep(HELD_INTERVAL);
+            self.confirm(client)?;
         }
+        Ok(())
     }
 
     /// Confirms everything that was shown, before the surface ends, on a WebSocket.
     pub(crate) async fn settle_live(&mut self, client: &mut Client) -> Result<(), Error> {
-        let give_up = Instant::now() + HELD_TIMEOUT;
-        loop {
-            self.confirm_live(client).await?;
-            if self.shown.is_empty() || Instant::now() >= give_up {
-                return Ok(());
+        self.confirm_live(client).await?;
+        for _ in 1..HELD_ATTEMPTS {
+            if self.shown.is_empty() {
+                break;
             }
             tokio::time::sleep(HELD_INTERVAL).await;
+            self.confirm_live(client).await?;
         }
+        Ok(())
     }
 
     /// Confirms what was shown. Repeating it is safe.
