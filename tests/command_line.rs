@@ -1,9 +1,10 @@
 //! What `tt` promises whoever calls it: exit codes, where answers and errors go, and a demo that leaves nothing behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use tt_proto::ErrorCode;
+use tt_proto::requests::{ConfirmMessages, LeaveRoom};
 use tt_tests::{Lines, Member, Running, block_on, home, process, run};
 
 #[test]
@@ -240,6 +241,83 @@ fn the_doctor_counts_all_rooms() {
     let rooms = finding("rooms").unwrap()["finding"].as_str().unwrap().to_owned();
     assert!(rooms.starts_with("90 with members, 1 dormant"), "{rooms}");
     assert!(finding("dormant").unwrap()["finding"].as_str().unwrap().contains("zzz-dormant"), "{report}");
+}
+
+/// The figures are those of the disk, each for the files that it names and for no others.
+#[test]
+fn the_doctor_says_how_large_our_files_are() {
+    let home = home!();
+    let dir = home.make_data_dir();
+    for (name, size) in [
+        ("rooms.sqlite", 12_345_678),
+        ("rooms.sqlite-wal", 4_440_000),
+        ("rooms.sqlite.backup-107", 2_000_000),
+        ("rooms.sqlite.backup-108", 3_060_000),
+        ("ttd.log", 710_000),
+        ("ttd.log.1", 50_000),
+        ("notes.txt", 77_000_000),
+        ("rooms.sqlite.mine", 88_000_000),
+    ] {
+        std::fs::File::create(dir.join(name)).unwrap().set_len(size).unwrap();
+    }
+    let report = home.run(&["--no-autostart", "doctor", "--json"]).json();
+    let sizes = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "sizes").unwrap();
+    assert_eq!(sizes["finding"], "database 12.3 MB, write-ahead log 4.4 MB, backups 5.1 MB, log 0.8 MB", "{report}");
+}
+
+#[test]
+fn the_doctor_says_how_much_a_dormant_room_keeps_and_the_largest_first() {
+    let home = home!();
+    let [large, small] = ["zz-large", "aa-small"].map(|name| home.path().join(name));
+    let text = "ä".repeat(2000);
+    let room = block_on(async {
+        for n in 0..11 {
+            let dir = home.path().join(format!("room-{n}"));
+            std::fs::create_dir(&dir).unwrap();
+            home.come_and_go(1, dir).await;
+        }
+        for dir in [&large, &small] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        let mut a = Member::connect(home.settings_of("a"), small.to_str().unwrap()).await;
+        a.note(&text).await.unwrap();
+        a.call(|room_id| LeaveRoom { room_id, ..Default::default() }).await;
+        let mut a = Member::connect(home.settings_of("a"), large.to_str().unwrap()).await;
+        let mut b = Member::connect(home.settings_of("b"), large.to_str().unwrap()).await;
+        // Two of these stay unread.
+        for _ in 0..3 {
+            a.say(Some("b"), &text).await;
+        }
+        let taken = b.take(0).await.events[0].event_seq;
+        b.call(|room_id| ConfirmMessages { room_id, surface: "recv".into(), event_seqs: vec![taken] }).await;
+        let turn = a.claim().await;
+        a.release(&turn, &text.repeat(10)).await;
+        a.note(&text).await.unwrap();
+        for member in [&mut a, &mut b] {
+            member.call(|room_id| LeaveRoom { room_id, ..Default::default() }).await;
+        }
+        a.room.to_string()
+    });
+    let report = home.run(&["doctor", "--json"]).json();
+    let checks = report["checks"].as_array().unwrap();
+    let dormant: Vec<&str> =
+        checks.iter().filter(|c| c["name"] == "dormant").map(|c| c["finding"].as_str().unwrap()).collect();
+    assert_eq!((dormant.len(), dormant[10]), (11, "and 3 smaller ones: tt list"), "{dormant:?}");
+    let of = |dir: &Path| format!("{}: ", dir.canonicalize().unwrap().display());
+    let kept = dormant[0].strip_prefix(&of(&large)).unwrap_or_else(|| panic!("{dormant:?}"));
+    assert!(dormant[1].starts_with(&of(&small)), "{dormant:?}");
+    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
+    let events = "SELECT count(*) FROM room_events WHERE room_id = ?1";
+    let events = database.query_row(events, [&room], |row| row.get::<_, i64>(0)).unwrap() as usize;
+    let words: Vec<&str> = kept.split(' ').collect();
+    let [count, "events,", kib, "KiB,", "2", "unread"] = words[..] else { panic!("{kept}") };
+    assert_eq!(count.parse(), Ok(events), "{kept}");
+    // Three messages, a handoff and a note, in bytes; what each event is wrapped in is small.
+    let (kib, written) = (kib.parse::<usize>().unwrap(), text.len() * (3 + 10 + 1));
+    assert!(
+        ((written / 1024)..=(written + events * 300) / 1024).contains(&kib),
+        "{kept}, {written} bytes were written"
+    );
 }
 
 #[test]

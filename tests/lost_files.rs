@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use tt_proto::{Error, ErrorCode};
-use tt_tests::{Home, Member, block_on, home, process};
+use tt_tests::{Home, Member, block_on, home, process, run};
 
 fn take_away(path: &Path, home: &Home) {
     std::fs::rename(path, home.path().join("taken")).unwrap();
@@ -14,7 +14,7 @@ fn take_away(path: &Path, home: &Home) {
 /// What happened to the files, by name.
 type Change = (&'static str, fn(&Home));
 
-const CHANGES: [Change; 6] = [
+const CHANGES: [Change; 8] = [
     ("the database renamed", |home| take_away(&home.paths().database(), home)),
     ("the database replaced", |home| {
         let database = home.paths().database();
@@ -24,6 +24,16 @@ const CHANGES: [Change; 6] = [
     ("its log removed", |home| std::fs::remove_file(home.paths().database().with_extension("sqlite-wal")).unwrap()),
     ("the lock removed", |home| std::fs::remove_file(home.paths().lock()).unwrap()),
     ("the directory renamed", |home| take_away(&home.paths().data_dir, home)),
+    ("the directory replaced by an empty one", |home| {
+        take_away(&home.paths().data_dir, home);
+        home.make_data_dir();
+    }),
+    // With the lock that nobody has, and a socket on which nobody listens.
+    ("the directory replaced by a copy", |home| {
+        let data_dir = home.paths().data_dir;
+        take_away(&data_dir, home);
+        run::finish(home.command("cp").arg("-Rp").arg(home.path().join("taken")).arg(&data_dir)).ok();
+    }),
     ("the directory removed", |home| std::fs::remove_dir_all(home.paths().data_dir).unwrap()),
 ];
 

@@ -111,4 +111,5 @@ fn with_few_descriptors_members_are_still_seen_and_newcomers_served() {
     open.extend((0..200).filter_map(|_| Wire::try_connect(&socket).ok()));
     let state = run::finish(home.tt(&["state", "--json"]).current_dir(home.workspace())).ok().json();
     assert_eq!(liveness(&state, "claude"), ("active".into(), "alive".into()), "{state}");
+    assert!(!home.log().contains("accept:") && !home.log().contains("os error 24"), "{}", home.log());
 }

@@ -88,12 +88,13 @@ impl Member {
         Self::connect(settings, &home.workspace().display().to_string()).await
     }
 
-    /// Joins the room of any path. Shared, so that a wait can go on in a task of its own.
+    /// Shared, so that a wait can go on in a task of its own.
     pub async fn join_at(settings: Settings, path: &str) -> Arc<Self> {
         Arc::new(Self::connect(settings, path).await)
     }
 
-    async fn connect(settings: Settings, path: &str) -> Self {
+    /// Joins the room of any path.
+    pub async fn connect(settings: Settings, path: &str) -> Self {
         let mut client = Client::connect(settings).await.unwrap_or_else(|e| panic!("{e}: {e:?}"));
         let key = fresh_key();
         let request = JoinPath { context_path: path.to_owned(), idempotency_key: key, ..Default::default() };
