@@ -115,6 +115,37 @@ fn two_thousand_joins_keep_less_than_two_megabytes_and_a_repeated_one_tells_what
     assert!(whole < 3_000_000, "nor is anything else kept of a join: {whole} bytes");
 }
 
+/// By the clock that leases are measured with, which nobody sets.
+#[test]
+fn an_answer_is_kept_for_an_hour_and_then_forgotten() {
+    const MINUTE: i64 = 60_000;
+    let home = home!();
+    let note = |key: &str| {
+        let key = Some(key.to_owned());
+        |room_id| AddNote { room_id, body: "n".into(), idempotency_key: key, ..Default::default() }
+    };
+    let write = async |key: &str| Member::join(&home, "a").await.call(note(key)).await.note_id;
+    let [old, young] = ["old", "young"].map(|key| block_on(write(key)));
+    home.kill_daemon();
+    let database = rusqlite::Connection::open(home.paths().database()).unwrap();
+    for (key, age) in [("old", 61 * MINUTE), ("young", 50 * MINUTE)] {
+        let aged = "UPDATE idempotency_keys SET kept_at = kept_at - ?2 WHERE idempotency_key = ?1";
+        assert_eq!(database.execute(aged, rusqlite::params![key, age]).unwrap(), 1);
+    }
+    home.start();
+    let kept = || {
+        let kept = "SELECT count(*) FROM idempotency_keys WHERE idempotency_key = 'old'";
+        database.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let started = std::time::Instant::now();
+    while kept() > 0 {
+        assert!(started.elapsed() < tt_tests::LIMIT, "it is kept for ever");
+        home.run(&["whoami"]).ok();
+    }
+    assert_eq!(block_on(write("young")), young);
+    assert_ne!(block_on(write("old")), old);
+}
+
 #[test]
 fn every_list_ends_with_a_mark_where_it_was_cut() {
     let home = home!();
