@@ -4,6 +4,7 @@
 //! effects. The rules are the crate `tt-rules`, the storage is `tt-store`. `lifecycle` starts and stops everything.
 
 pub mod background;
+mod boot_sleep;
 pub mod clock;
 pub mod delivery;
 pub mod engine;

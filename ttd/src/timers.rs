@@ -8,6 +8,7 @@ use std::time::Duration;
 use tt_proto::RoomId;
 use tt_rules::{DeadlineTime, Due, LeaseTime, Now, TimerKey};
 
+use crate::boot_sleep;
 use crate::clock::Clock;
 
 #[derive(Debug, Default)]
@@ -73,21 +74,17 @@ impl Timers {
         loop {
             let advanced = clock.advanced();
             let now = clock.now();
-            let (due, rest) = {
+            let (due, rests) = {
                 let mut pending = self.lock();
-                (pending.take_due(now), pending.next_in(now))
+                (pending.take_due(now), pending.rests(now))
             };
             if !due.is_empty() {
                 return due;
             }
-            match rest {
-                None => self.earlier.notified().await,
-                Some(rest) => tokio::select! {
-                    // A millisecond more, because the clocks are rounded down: the timer is due on waking.
-                    () = tokio::time::sleep(rest + Duration::from_millis(1)) => {}
-                    () = self.earlier.notified() => {}
-                    () = advanced => {}
-                },
+            tokio::select! {
+                () = rests.pass() => {}
+                () = self.earlier.notified() => {}
+                () = advanced => {}
             }
         }
     }
@@ -99,7 +96,8 @@ impl Timers {
 
     /// How long until the next timer is due.
     pub fn next_in(&self, now: Now) -> Option<Duration> {
-        self.lock().next_in(now)
+        let rests = self.lock().rests(now);
+        rests.lease.into_iter().chain(rests.deadline).min()
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
@@ -133,11 +131,41 @@ impl Pending {
         due
     }
 
-    /// How long until the next timer is due.
-    fn next_in(&self, now: Now) -> Option<Duration> {
-        let lease = self.by_lease.first().map(|(at, _)| at.since(now.lease));
-        let deadline = self.by_deadline.first().map(|(at, _)| at.since(now.deadline));
-        lease.into_iter().chain(deadline).min()
+    fn rests(&self, now: Now) -> Rests {
+        Rests {
+            lease: self.by_lease.first().map(|(at, _)| at.since(now.lease)),
+            deadline: self.by_deadline.first().map(|(at, _)| at.since(now.deadline)),
+        }
+    }
+}
+
+/// How long until the next timer of each clock is due.
+struct Rests {
+    lease: Option<Duration>,
+    deadline: Option<Duration>,
+}
+
+impl Rests {
+    /// Sleeps until one of them is over, or for less.
+    async fn pass(self) {
+        // A millisecond more, because the clocks are rounded down: the timer is due on waking.
+        let rounding = Duration::from_millis(1);
+        let lease = async {
+            match self.lease {
+                Some(rest) => tokio::time::sleep(rest + rounding).await,
+                None => std::future::pending().await,
+            }
+        };
+        let deadline = async {
+            match self.deadline {
+                Some(rest) => boot_sleep::sleep(rest + rounding).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = lease => {}
+            () = deadline => {}
+        }
     }
 }
 
@@ -188,6 +216,20 @@ mod tests {
         timers.set(room("r"), Some(after(10)));
         timers.set_if_unset(room("r"), after(300));
         assert_eq!(timers.next_in(now), Some(Duration::from_secs(10)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_deadline_is_slept_for_on_the_clock_that_runs_on_in_suspend_and_a_lease_is_not() {
+        use std::future::Future;
+        let (deadline, lease) = (7_654_321, 6_543_210);
+        let (timers, clock) = (Timers::default(), Clock::new());
+        let now = clock.now();
+        timers.set(room("leased"), Some(Due::Lease(now.lease + Duration::from_secs(lease))));
+        timers.set(room("due"), Some(Due::Deadline(now.deadline + Duration::from_secs(deadline))));
+        let sleeping = std::pin::pin!(timers.next(&clock));
+        assert!(sleeping.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending());
+        assert_eq!([deadline, lease].map(boot_sleep::tests::count), [1, 0]);
     }
 
     #[tokio::test]
