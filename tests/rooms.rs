@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use serde_json::Value;
 use tt_client::connect::Client;
 use tt_proto::event::EventType;
 use tt_proto::policy::{Policy, PolicyOverrides};
@@ -618,6 +619,57 @@ fn the_times_come_from_the_file_the_environment_and_the_room() {
         let error = Client::connect(home.settings_of("a")).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidInput);
         assert!(error.message.contains("claim_tll"), "{error}");
+    });
+}
+
+/// Three values of a policy, none of which is the one before it.
+fn values_of(key: &str) -> [String; 3] {
+    let defaults = serde_json::to_value(Policy::default()).unwrap();
+    match defaults.get(key) {
+        None => ["11m", "12m", "13m"].map(str::to_owned),
+        Some(Value::Number(_)) => ["3", "4", "5"].map(str::to_owned),
+        Some(Value::Bool(usual)) => [!usual, *usual, !usual].map(|value| value.to_string()),
+        Some(_) if key == "guard" => ["off", "advise", "off"].map(str::to_owned),
+        Some(_) if key == "ways" => ["none", "hook", "tool_response"].map(str::to_owned),
+        Some(usual) => panic!("which values may {key} have beside {usual}?"),
+    }
+}
+
+#[test]
+fn every_policy_can_be_set_in_the_file_in_the_environment_and_for_a_room() {
+    for key in ["ask_expiry", "message_timeout", "busy_doubt", "max_batch", "max_wakes", "ways", "guard"] {
+        assert!(PolicyOverrides::KEYS.contains(&key), "{key} is not a policy");
+    }
+    let with = |place: usize| {
+        let mut overrides = PolicyOverrides::default();
+        PolicyOverrides::KEYS.iter().for_each(|key| overrides.set(key, &values_of(key)[place]).unwrap());
+        overrides
+    };
+    let expected = |place: usize| with(place).over(&Policy::default());
+    let home = home!();
+    std::fs::create_dir_all(home.paths().config_dir).unwrap();
+    let lines = PolicyOverrides::KEYS.iter().map(|key| format!("{key} = \"{}\"\n", values_of(key)[0]));
+    let file = format!("[policy]\n{}", lines.collect::<String>());
+    std::fs::write(home.paths().config_dir.join("config.toml"), file).unwrap();
+    let path = home.path().to_str().unwrap();
+    let mut environment = home.settings_of("a");
+    let variables = PolicyOverrides::KEYS
+        .iter()
+        .map(|key| (format!("TALKING_STICK_{}", key.to_uppercase()), values_of(key)[1].clone()));
+    let variables: Vec<(String, String)> =
+        variables.chain([("HOME".to_owned(), home.path().display().to_string())]).collect();
+    environment.env = tt_proto::paths::Environment::of(variables.iter().map(|(key, value)| (key, value)));
+    block_on(async {
+        let a = Member::join_at(home.settings_of("a"), path).await;
+        assert_eq!(policy_of(&a).await, expected(0), "in config.toml");
+        home.kill_daemon();
+        let a = Member::join_at(environment.clone(), path).await;
+        assert_eq!(policy_of(&a).await, expected(1), "in the environment");
+        let set = SetRoomPolicy { room_id: a.room.clone(), policy: with(2), ..Default::default() };
+        assert_eq!(a.rpc().call(set).await.unwrap().policy, expected(2), "for a room");
+        home.kill_daemon();
+        let a = Member::join_at(environment, path).await;
+        assert_eq!(policy_of(&a).await, expected(2), "and with the next daemon");
     });
 }
 
