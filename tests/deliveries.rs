@@ -99,9 +99,10 @@ fn a_question_is_answered_and_everybody_who_follows_sees_how_far_it_is() {
 /// How many questions have a deadline of their own.
 const DEADLINES: u64 = 8;
 
-/// How late a question may end where nothing holds the machine up.
-const EXACT_MS: i64 = 50;
+/// How late a notice is before it says so.
+const LATE_MS: i64 = 1000;
 
+/// How exactly is measured by `ttbench --only deadline`, and shown in virtual time by the model: a busy machine may hold up any of them.
 #[test]
 fn a_question_that_nobody_answers_ends_at_its_deadline_also_with_another_daemon() {
     let home = home!();
@@ -110,23 +111,32 @@ fn a_question_that_nobody_answers_ends_at_its_deadline_also_with_another_daemon(
         let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
         let mut asked = Vec::new();
         for n in 0..DEADLINES {
-            asked.push(ask(&mut a, "b", Duration::from_millis(4000 + 250 * n)).await.event_seq);
+            // The last one asked is over first.
+            asked.push(ask(&mut a, "b", Duration::from_millis(4000 - 250 * n)).await.event_seq);
         }
         home.kill_daemon();
-        let mut late = Vec::new();
-        for seq in &asked {
+        let mut ended = Vec::new();
+        for seq in asked.iter().rev() {
             let heard = hear(&mut a, *seq).await;
             let notice = payload(&heard.events[0]);
-            assert_eq!((notice.notice, notice.about, notice.late_ms), (Some(Notice::Expired), Some(*seq), None));
+            assert_eq!((notice.notice, notice.about), (Some(Notice::Expired), Some(*seq)));
             let status = a.call(|room_id| GetMessageStatus { room_id, event_seq: *seq }).await;
             let deadline = payload(&status.event).expires_at.unwrap();
-            late.push(heard.events[0].created_at.as_millis() - deadline.as_millis());
+            let late = heard.events[0].created_at.as_millis() - deadline.as_millis();
+            // All of these are rounded on their own.
+            assert!(late >= -1, "{late} ms: too early");
+            match notice.late_ms {
+                None => assert!(late <= LATE_MS + 1, "{late} ms late, and it does not say so"),
+                Some(says) => assert!((i64::try_from(says).unwrap() - late).abs() <= 2, "{late} ms late, not {says}"),
+            }
+            ended.push((deadline, heard.events[0].event_seq));
             assert_eq!(state(&mut a, *seq).await, (DeliveryState::Expired, true, false));
         }
-        println!("ended so many milliseconds after the deadline: {late:?}");
-        // The two clocks are rounded on their own. A machine that is busy may hold up some of them, but not each.
-        assert!(late.iter().all(|late| *late >= -1), "too early: {late:?}");
-        assert!(late.iter().any(|late| *late <= EXACT_MS), "{late:?}");
+        ended.sort();
+        assert!(
+            ended.is_sorted_by_key(|(_, notice)| *notice),
+            "one ended before another that was over earlier: {ended:?}"
+        );
         assert!(b.take(0).await.events.is_empty(), "what expired is handed to nobody");
         reply(&mut b, asked[0], "too late, but here it is").await;
         assert_eq!(state(&mut a, asked[0]).await, (DeliveryState::Expired, true, false), "what is final stays");

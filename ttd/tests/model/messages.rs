@@ -559,9 +559,10 @@ impl Reference {
         for (index, message) in room.messages.iter().enumerate() {
             for (agent, delivery) in &message.to {
                 let past = |at: Option<i64>, grace: i64| at.is_some_and(|at| at.max(delivery.since) + grace < self.now);
+                // What was held at its deadline is looked at again within a second. Everything else happens at its moment.
+                let was_held = message.expires.is_some_and(|at| at < delivery.since);
                 let is_overdue = match delivery.state {
-                    // What was held when its deadline came is looked at again within a second.
-                    State::Pending => !delivery.is_taken() && past(message.expires, 1000),
+                    State::Pending => !delivery.is_taken() && past(message.expires, if was_held { 1000 } else { 0 }),
                     State::Delivered => {
                         message.is_question && !delivery.is_over && past(message.expires, 0)
                             || past(delivery.tell_at, 0)
