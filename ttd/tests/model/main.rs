@@ -731,11 +731,8 @@ impl<'a> History<'a> {
     }
 
     fn end_wait(&mut self, number: usize) -> Result<(), String> {
-        if !self.world.waits(number) {
-            return Ok(());
-        }
-        // The process that waits is the one that asks again.
-        let process = self.world.processes[number];
+        // The process that waits is the one that asks again: of a person, the terminal in which the wait began.
+        let Some(process) = self.world.waiting_process(number) else { return Ok(()) };
         let (expected, standing) = self.reference.end_wait(number, process);
         let Some((came, answered)) = self.world.end_wait(number) else { return Err("it did not wait".into()) };
         let crashed = came.crashed;
@@ -748,7 +745,9 @@ impl<'a> History<'a> {
 
     fn die(&mut self, who: Who, reported: bool) -> Result<(), String> {
         let number = self.who(who);
-        if self.world.hang(number) {
+        // A person may wait in another terminal than the one that is closed.
+        if self.world.waiting_process(number) == Some(self.world.processes[number]) {
+            self.world.hang(number);
             self.reference.hang(number);
         }
         let Some(process) = self.world.processes[number] else { return Ok(()) };

@@ -336,13 +336,11 @@ impl Reference {
         // Only a member that waited can be told; one that was granted the turn by this command hears why.
         let why = |agent: usize| {
             let granted = room.holder == Some(agent) && room.turn > before.turn;
-            match events.last().filter(|_| granted) {
-                Some(last) if last.ends_with("reason=direct_pass") => "direct_pass",
-                Some(last) if last.ends_with("reason=sequence") => "sequence",
-                Some(last) if last.ends_with("reason=open_claim") => "open_claim",
-                Some(last) if last.ends_with("reason=guard") => "guard",
-                _ => "already_owner",
-            }
+            // A grant may be followed by notices.
+            let grant = events.iter().rfind(|event| event.starts_with("claim ")).filter(|_| granted);
+            let reasons = ["direct_pass", "sequence", "open_claim", "guard"];
+            let is_why = |reason: &&&str| grant.is_some_and(|grant| grant.ends_with(&format!("reason={reason}")));
+            reasons.iter().find(is_why).copied().unwrap_or("already_owner")
         };
         for agent in room.members.keys().filter(|agent| room.members[agent].waiting.is_some()) {
             let standing = if deleted { Some(Told::Removed) } else { self.standing(&room, *agent, why(*agent)) };

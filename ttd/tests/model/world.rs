@@ -56,9 +56,16 @@ pub(crate) struct World {
     terminals: Vec<u32>,
     next_process: u32,
     dead: Arc<Mutex<BTreeSet<u32>>>,
-    places: BTreeMap<usize, (Place, i64)>,
+    waits: BTreeMap<usize, Wait>,
     daemons: u64,
     histories: u64,
+}
+
+/// A wait under way, of an agent or of one terminal of the person.
+struct Wait {
+    place: Place,
+    until: i64,
+    process: Option<u32>,
 }
 
 /// What ends with a daemon.
@@ -232,7 +239,7 @@ impl World {
             terminals: Vec::new(),
             next_process: 1,
             dead: Arc::default(),
-            places: BTreeMap::new(),
+            waits: BTreeMap::new(),
             daemons: 0,
             histories: 0,
         }
@@ -289,7 +296,7 @@ impl World {
         if !killed {
             self.store_presence();
         }
-        self.places.clear();
+        self.waits.clear();
         if let Some(daemon) = self.daemon.take() {
             daemon.store.close();
         }
@@ -361,7 +368,11 @@ impl World {
     }
 
     fn context(&self, number: usize, surface: usize) -> CommandContext {
-        let anchor = self.processes[number].map(anchor);
+        self.context_in(self.processes[number], number, surface)
+    }
+
+    fn context_in(&self, process: Option<u32>, number: usize, surface: usize) -> CommandContext {
+        let anchor = process.map(anchor);
         let identity = Identity {
             agent_id: agent(number),
             display_name: NAMES[number].into(),
@@ -391,8 +402,11 @@ impl World {
 
     /// Runs a command of one of a member's connections.
     pub(crate) fn run_on(&mut self, number: usize, surface: usize, command: Command) -> Came {
+        self.run_in(self.context(number, surface), command)
+    }
+
+    fn run_in(&mut self, context: CommandContext, command: Command) -> Came {
         let Some(room_id) = self.room.clone() else { return self.without_room() };
-        let context = self.context(number, surface);
         let reply = Arc::new(Mutex::new(None));
         let seen = reply.clone();
         let answer = move |outcome: &Outcome<'_>| *seen.lock().unwrap() = Some(outcome.reply.clone());
@@ -468,14 +482,14 @@ impl World {
             daemon.feed = None;
         }
         let mut ended = Vec::new();
-        for (number, (place, _)) in &mut self.places {
-            if let Ok(end) = place.ended.try_recv() {
+        for (number, wait) in &mut self.waits {
+            if let Ok(end) = wait.place.ended.try_recv() {
                 came.told.insert(*number, heard(end));
                 ended.push(*number);
             }
         }
         for number in ended {
-            self.places.remove(&number);
+            self.waits.remove(&number);
             if let Some(room_id) = &room_id {
                 self.waited(room_id, number);
             }
@@ -490,22 +504,24 @@ impl World {
             Ok(place) => place,
             Err(e) => return Came { refused: Some(e.code.as_str()), ..Came::default() },
         };
-        self.places.insert(number, (place, until));
+        self.waits.insert(number, Wait { place, until, process: self.processes[number] });
         let came = self.run(number, Command::Wait { waiting });
         match came.refused {
             _ if came.crashed => {}
             None => self.waited(&room_id, number),
-            Some(_) => drop(self.places.remove(&number)),
+            Some(_) => drop(self.waits.remove(&number)),
         }
         came
     }
 
     /// The time of a wait runs out: it asks one last time. None when it was not waiting.
     pub(crate) fn end_wait(&mut self, number: usize) -> Option<(Came, Told)> {
-        self.places.remove(&number)?;
+        // Its place is free before it asks.
+        let Wait { process, .. } = self.waits.remove(&number)?;
         let room_id = self.room.clone()?;
         self.waited(&room_id, number);
-        let came = self.run(number, Command::EndWait);
+        let context = self.context_in(process, number, 0);
+        let came = self.run_in(context, Command::EndWait);
         let told = match &came.reply {
             Some(Reply::Waiting(Some(end))) => heard(end.clone()),
             _ => Told::NotYet,
@@ -515,16 +531,17 @@ impl World {
 
     /// Whether there was a wait to cut.
     pub(crate) fn hang(&mut self, number: usize) -> bool {
-        self.places.remove(&number).is_some()
+        self.waits.remove(&number).is_some()
     }
 
-    pub(crate) fn waits(&self, number: usize) -> bool {
-        self.places.contains_key(&number)
+    /// The process that waits for a member, if one does. An agent may live where it cannot be seen.
+    pub(crate) fn waiting_process(&self, number: usize) -> Option<Option<u32>> {
+        self.waits.get(&number).map(|wait| wait.process)
     }
 
     /// The next wait whose time runs out, and when.
     pub(crate) fn next_end_of_wait(&self) -> Option<(i64, usize)> {
-        self.places.iter().map(|(number, (_, until))| (*until, *number)).min()
+        self.waits.iter().map(|(number, wait)| (wait.until, *number)).min()
     }
 
     /// Sends what somebody wishes for. `reply_to` is the number of the message that it answers.
