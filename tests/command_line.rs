@@ -125,7 +125,10 @@ fn the_demo_plays_to_its_end_and_leaves_nothing_behind() {
     let shown = demo.finish().ok().stdout;
     for expected in [
         "claude holds the stick",
-        "keep the old column",
+        "keep the old column for now?",
+        "[question]",
+        "yes, until the backfill is done",
+        "codex: answered by 5",
         "your turn: 2 (sequence)",
         "taken over from codex",
         "process exited",
@@ -735,4 +738,21 @@ fn a_kick_names_whom_it_removed() {
     run::finish(&mut home.tt_as("codex:1", &["join", "--name", "reviewer"])).ok();
     let kicked = run::finish(&mut home.tt_as("claude:1", &["kick", "reviewer", "--force", "--text"])).ok().stdout;
     assert_eq!(kicked, "kicked reviewer (codex:1)\n");
+}
+
+#[test]
+fn a_policy_is_set_for_one_room_and_shown_as_it_is_set() {
+    let home = home!();
+    let tt = |args: &[&str]| run::finish(&mut home.tt_as("codex:1", args));
+    tt(&["join"]).ok();
+    assert_eq!(tt(&["room", "policy", "ask_expiry", "20m"]).ok().json()["policy"]["ask_expiry_ms"], 1_200_000);
+    assert_eq!(tt(&["room", "policy", "ways", "all", "--text"]).ok().stdout.split_whitespace().last(), Some("all"));
+    let shown = tt(&["room", "policy", "--text"]).ok().stdout;
+    for line in [["ask_expiry", "20m"], ["ways", "all"], ["wait_max", "110s"], ["max_wakes", "20"]] {
+        assert!(shown.lines().any(|shown| shown.split_whitespace().eq(line)), "{line:?} is not in {shown}");
+    }
+    assert_eq!(tt(&["room", "policy", "speed", "3"]).refused(3)["error"], "invalid_input");
+    assert_eq!(tt(&["room", "policy", "max_wakes", "often"]).refused(3)["error"], "invalid_input");
+    assert_eq!(tt(&["room", "policy", "max_wakes"]).code, Some(2), "a key without its value");
+    assert_eq!(tt(&["room", "policy"]).ok().json()["policy"]["max_wakes"], 20);
 }

@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use tt_proto::paths::Environment;
+use tt_proto::reminder::MAX_AHEAD;
 use tt_proto::{Error, ErrorCode};
 
 use crate::connect::Settings;
@@ -270,6 +271,14 @@ fn describe_usage_error(error: &clap::Error) -> Error {
 pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
     tt_proto::time::parse_duration(text)
         .ok_or_else(|| "use a number with ms, s, m, h or d, such as 30s or 1h30m".to_owned())
+}
+
+/// Parses how far ahead something is to happen.
+pub(crate) fn time_ahead(text: &str) -> Result<std::time::Duration, String> {
+    match duration(text)? {
+        time if time.is_zero() || time > MAX_AHEAD => Err("use a time between a millisecond and a year".to_owned()),
+        time => Ok(time),
+    }
 }
 
 #[cfg(test)]

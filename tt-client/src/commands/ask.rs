@@ -1,5 +1,6 @@
 //! `tt ask`: a question, and the wait for its answer. `tt reply`: the answer.
 
+use std::io::Write;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,9 +13,10 @@ use tt_proto::{Error, ErrorCode};
 use super::body::BodyArgs;
 use super::msg::{HintFlags, millis, sent_text};
 use crate::Context;
-use crate::cli::duration;
+use crate::cli::time_ahead;
 use crate::connect::DEADLINE;
 use crate::error::{CommandError, EXIT_NOTHING};
+use crate::output::Format;
 use crate::receive::{Receipt, TakeOptions};
 use crate::session::{PathFlag, Session, fresh_key};
 use crate::text::render;
@@ -32,7 +34,7 @@ pub(crate) struct AskArgs {
     #[command(flatten)]
     question: BodyArgs,
     /// How long to wait for the answer [default: 5m]
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = time_ahead, allow_hyphen_values = true)]
     timeout: Option<Duration>,
     /// Do not wait: the answer, or a notice that there is none, comes into your inbox
     #[arg(long)]
@@ -95,6 +97,10 @@ pub(crate) fn run_ask(context: &Context, args: AskArgs) -> Result<(), CommandErr
     let (mut session, sent) = Session::find_and_call(context, args.path, ask)?;
     if args.no_wait {
         return Ok(session.output.answer(&sent, sent_text)?);
+    }
+    if session.output.format == Format::Text {
+        let told = session.output.line(&sent, |sent, style| sent_text(sent, style) + "\nwaiting for the answer")?;
+        let _ = std::io::stderr().write_all(told.as_bytes());
     }
     await_answer(&mut session, &sent)
 }

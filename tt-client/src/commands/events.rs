@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// With --wait or --follow: give up after this long [default: never]
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     timeout: Option<Duration>,
 }
 

@@ -12,7 +12,7 @@ use tt_proto::{AgentId, Error, ErrorCode};
 use super::body::read_stdin;
 use super::events::{EventQuery, follow_events};
 use crate::Context;
-use crate::cli::duration;
+use crate::cli::{duration, time_ahead};
 use crate::error::CommandError;
 use crate::follow::{Signals, WriteResult, block_on, end_typed_line, print_cursor, reader_gone};
 use crate::lazy_args::LazyArgs;
@@ -65,13 +65,13 @@ pub(crate) struct SendArgs {
     #[command(flatten)]
     hint: HintFlags,
     /// If it was not handed over after this long, it expires
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = time_ahead, allow_hyphen_values = true)]
     timeout: Option<Duration>,
     /// Get a notice once it was handed over
     #[arg(long)]
     notify_on_delivery: bool,
     /// Get a notice if there is no answer this long after it was handed over
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = time_ahead, allow_hyphen_values = true)]
     notify_after: Option<Duration>,
     /// Read the message from standard input, unchanged
     #[arg(long)]
@@ -125,7 +125,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "SEQ")]
     after: Option<i64>,
     /// With --wait or --follow: give up after this long [default: never]
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     timeout: Option<Duration>,
     /// Show only this many of the newest waiting messages
     #[arg(long, value_name = "N", default_value_t = 50)]

@@ -10,7 +10,7 @@ use tt_proto::{Error, ErrorCode, ReminderId};
 use super::msg::millis;
 use super::notes::short_id;
 use crate::Context;
-use crate::cli::duration;
+use crate::cli::time_ahead;
 use crate::error::CommandError;
 use crate::session::{PathFlag, Session, fresh_key};
 use crate::text::{Style, names::Names, render};
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     /// When (90s, 20m, 2h)
-    #[arg(value_name = "D", value_parser = duration)]
+    #[arg(value_name = "D", value_parser = time_ahead)]
     delay: Option<Duration>,
     /// The message
     #[arg(conflicts_with = "message")]
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHO")]
     to: Option<String>,
     /// Again and again, with this pause
-    #[arg(long, value_name = "D", value_parser = duration, requires = "times")]
+    #[arg(long, value_name = "D", value_parser = time_ahead, allow_hyphen_values = true, requires = "times")]
     every: Option<Duration>,
     /// How many times in all
     #[arg(long, value_name = "N")]

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     path: PathArg,
     /// Give up after this long (500ms, 30s, 5m, 2h) [default: never]
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     timeout: Option<Duration>,
     /// Stay listed but take no turn
     #[arg(long, conflicts_with = "claim")]
