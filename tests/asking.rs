@@ -100,6 +100,19 @@ fn an_asker_is_told_at_once_that_the_one_it_asked_left() {
     assert_eq!((told.code, &told.json()["status"]), (Some(5), &json!("recipient_gone")), "{told:?}");
     let refused = run::finish(&mut home.tt_as("asker", &["ask", "asked", "still there?"]));
     assert_eq!(refused.code, Some(3), "nobody waits for somebody who has left: {refused:?}");
+    tt(&home, "asked", &["join"]);
+    let (asking, question) = ask(&home, &["--timeout", "1h"]);
+    tt(&home, "asker", &["kick", "asked", "--force", "--reason", "it loops"]);
+    let told = asking.finish();
+    assert_eq!((told.code, &told.json()["status"]), (Some(5), &json!("recipient_gone")), "removed: {told:?}");
+    assert_eq!(state_of(&home, question)["waits"]["because"], "removed");
+    tt(&home, "asked", &["join"]);
+    let seen = run::finish(&mut home.tt_as("asked", &["recv"])).ok().stdout;
+    let seen: Vec<Value> = seen.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(seen.iter().any(|event| event["event_seq"] == question), "what was sent before waited: {seen:?}");
+    let notice = &seen[seen.len() - 1]["payload"];
+    assert_eq!(notice["notice"], "kicked", "{seen:?}");
+    assert!(notice["body"].as_str().is_some_and(|body| body.contains("it loops")), "{notice}");
 }
 
 #[test]
@@ -165,6 +178,53 @@ fn a_reply_to_what_is_not_mine_and_a_question_to_myself_change_nothing() {
     assert_eq!(code("third", &["msg", "withdraw", &sent]), "invalid_input");
     assert_eq!(code("asker", &["remind", "5m", "x", "--every", "1s", "--times", "3"]), "invalid_input");
     assert_eq!(code("asker", &["remind", "cancel", "nonsense"]), "unknown_reminder");
+    assert_eq!(code("asker", &["msg", "status", "99999"]), "unknown_message");
+    let ahead = [
+        &["ask", "asked", "x", "--timeout", "-5m"][..],
+        &["ask", "asked", "x", "--timeout", "0s"],
+        &["send", "asked", "x", "--notify-after", "-1s"],
+        &["send", "asked", "x", "--timeout", "1000d"],
+        &["remind", "0s", "x"],
+        &["remind", "5m", "x", "--every", "-1m", "--times", "2"],
+    ];
+    for args in ahead {
+        let wrong = run::finish(&mut home.tt_as("asker", args));
+        assert!(wrong.code == Some(2) && wrong.stderr.contains("invalid value"), "{args:?}: {wrong:?}");
+    }
+    assert_eq!(tt(&home, "asker", &["remind", "list"])["reminders"], json!([]));
     let before = tt(&home, "asker", &["events", "--event", "message_sent"]);
     assert_eq!(before["events"].as_array().map(Vec::len), Some(1), "{before}");
+}
+
+#[test]
+fn a_person_that_asks_is_told_at_once_what_happens_to_the_question() {
+    let home = home!();
+    two(&home);
+    let told = run::finish(&mut home.tt_as("asker", &["--text", "ask", "asked", "why?", "--timeout", "300ms"]));
+    assert!(told.stderr.contains("sent to asked (nothing is known") && told.stderr.contains("waiting"), "{told:?}");
+    let told = run::finish(&mut home.tt_as("asker", &["ask", "asked", "why?", "--timeout", "300ms"]));
+    assert_eq!(told.stderr, "", "an agent reads one answer");
+}
+
+#[test]
+fn several_open_questions_are_shown_together_each_with_its_own_answer() {
+    let home = home!();
+    two(&home);
+    tt(&home, "third", &["join"]);
+    let ask = |who: &str, what: &str| tt(&home, who, &["ask", "asked", what, "--no-wait"])["event_seq"].clone();
+    let (first, second) = (ask("asker", "why?"), ask("third", "when?"));
+    let shown = run::finish(&mut home.tt_as("asked", &["recv", "--text"])).ok().stdout;
+    for question in [&first, &second] {
+        assert!(shown.contains(&format!("tt reply {question} ")), "no way to answer {question} in {shown}");
+    }
+    let open = || {
+        let questions = tt(&home, "asked", &["inbox", "--questions"]);
+        let list = questions["deliveries"].as_array().into_iter().flatten();
+        list.map(|question| question["event_seq"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(open().len(), 2, "they are open until they are answered, shown or not");
+    tt(&home, "asked", &["reply", &second.to_string(), "tomorrow"]);
+    assert_eq!(open(), [first]);
+    assert_eq!(tt(&home, "third", &["recv"])["payload"]["reply_to"], second);
+    assert_eq!(run::finish(&mut home.tt_as("asker", &["recv"])).ok().stdout, "", "the other question has no answer");
 }

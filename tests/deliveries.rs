@@ -12,7 +12,7 @@ use tt_proto::event::Event;
 use tt_proto::message::{MessageSent, Notice};
 use tt_proto::requests::{
     AddReminder, ConfirmMessages, GetMessageStatus, LeaveRoom, Reply, ReturnMessages, SendMessage, Sent,
-    SubscribeDeliveries, TakeMessages, Taken, WithdrawMessage,
+    SubscribeDeliveries, TakeMessages, Taken, TakeoverStick, WithdrawMessage,
 };
 use tt_proto::{ErrorCode, RoomId};
 use tt_tests::home::send;
@@ -73,6 +73,10 @@ fn a_question_is_answered_and_everybody_who_follows_sees_how_far_it_is() {
         let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
         let mut follower = Member::join(&home, "a").await;
         let mut changes = follower.subscribe(|room_id| SubscribeDeliveries { room_id, target_agent_id: None }).await;
+        let mut other = Member::join(&home, "c").await;
+        let mut of_other = other.subscribe(|room_id| SubscribeDeliveries { room_id, target_agent_id: None }).await;
+        let any = Some("any".to_owned());
+        let mut of_room = other.subscribe(|room_id| SubscribeDeliveries { room_id, target_agent_id: any }).await;
         let question = ask(&mut a, "b", Duration::from_secs(600)).await;
         let seq = question.event_seq;
         assert_eq!(state(&mut a, seq).await, (DeliveryState::Pending, false, false));
@@ -86,13 +90,20 @@ fn a_question_is_answered_and_everybody_who_follows_sees_how_far_it_is() {
         confirm(&mut a, vec![answer.event_seq]).await;
         let again = hear(&mut a, seq).await;
         assert!(again.events.is_empty() && again.is_over, "nothing more is to come, so nothing is waited for");
-        let mut seen = Vec::new();
-        while seen.len() < 3 {
-            let change = changes.next().await.unwrap().unwrap().delivery.unwrap();
-            seen.push((change.event_seq, change.state));
+        let own = a.say(Some("c"), "and you?").await.event_seq;
+        other.take(0).await;
+        confirm(&mut other, vec![own]).await;
+        let mut seen = [Vec::new(), Vec::new(), Vec::new()];
+        for (changes, seen) in [&mut changes, &mut of_room, &mut of_other].into_iter().zip(&mut seen) {
+            while seen.last() != Some(&(own, DeliveryState::Delivered)) {
+                let change = changes.next().await.unwrap().unwrap().delivery.unwrap();
+                seen.push((change.event_seq, change.state));
+            }
         }
         let answered = (answer.event_seq, DeliveryState::Delivered);
-        assert_eq!(seen, [(seq, DeliveryState::Delivered), (seq, DeliveryState::Answered), answered]);
+        let own = (own, DeliveryState::Delivered);
+        let all = vec![(seq, DeliveryState::Delivered), (seq, DeliveryState::Answered), answered, own];
+        assert_eq!(seen, [all.clone(), all, vec![own]], "those that concern one, and all of the room");
     });
 }
 
@@ -148,8 +159,7 @@ fn what_was_due_while_no_daemon_ran_happens_once_and_says_so() {
     let home = home!();
     home.start();
     block_on(async {
-        let mut a = Member::join(&home, "a").await;
-        Member::join(&home, "b").await;
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
         let question = ask(&mut a, "b", Duration::from_secs(3600)).await.event_seq;
         let key = fresh_key();
         let remind = |room_id| AddReminder {
@@ -169,6 +179,7 @@ fn what_was_due_while_no_daemon_ran_happens_once_and_says_so() {
                     WHERE due_at IS NOT NULL; UPDATE reminders SET due_at = due_at - 7200000;";
         database.execute_batch(past).unwrap();
         drop(database);
+        assert!(b.take(0).await.events.is_empty(), "the first call of the next daemon is not handed what expired");
         let mut told = BTreeMap::new();
         while told.len() < 2 {
             let taken = a.take(60_000).await;
@@ -250,6 +261,61 @@ fn a_message_is_taken_back_only_before_a_surface_has_it() {
         let mut waiting = Member::join(&home, "a").await;
         let (heard, withdrawn) = tokio::join!(hear(&mut waiting, question), withdraw(&mut a, question));
         assert!(heard.is_over && withdrawn == Ok(1), "{heard:?}");
+    });
+}
+
+#[test]
+fn a_message_outlives_its_sender_and_a_notice_about_it_does_not() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        let key = fresh_key();
+        let send = |room_id| SendMessage {
+            room_id,
+            body: "the tests are red".into(),
+            to: Some("b".into()),
+            notify_on_delivery: Some(true),
+            idempotency_key: key.clone(),
+            ..Default::default()
+        };
+        let seq = a.call(send).await.event_seq;
+        a.call(|room_id| LeaveRoom { room_id, ..Default::default() }).await;
+        let taken = b.take(0).await.events;
+        assert_eq!(taken.iter().map(|event| event.event_seq).collect::<Vec<_>>(), [seq]);
+        confirm(&mut b, vec![seq]).await;
+        let answer = reply(&mut b, seq, "I look at it").await.event_seq;
+        let mut a = Member::join(&home, "a").await;
+        let waits: Vec<i64> = a.take(0).await.events.iter().map(|event| event.event_seq).collect();
+        assert_eq!(waits, [answer], "the answer waited, and no notice was written to somebody who was not there");
+    });
+}
+
+#[test]
+fn a_member_that_lost_the_stick_is_told_by_whom_and_why() {
+    let home = home!();
+    home.start();
+    block_on(async {
+        let (mut a, mut b) = (Member::join(&home, "a").await, Member::join(&home, "b").await);
+        let turn = a.claim().await;
+        let (key, expected_turn_id) = (fresh_key(), turn.id);
+        let take_over = |room_id| TakeoverStick {
+            room_id,
+            expected_turn_id,
+            reason: "the release is today".into(),
+            operator_override: Some(true),
+            idempotency_key: key.clone(),
+        };
+        b.call(take_over).await;
+        let told = a.take(0).await.events;
+        let notice = payload(&told[0]);
+        assert_eq!((told.len(), &told[0].from_agent_id, notice.notice), (1, &None, Some(Notice::TakenOver)));
+        for words in ["b took the stick", "operator override", "the release is today"] {
+            assert!(notice.body.contains(words), "{words} is not in {}", notice.body);
+        }
+        let (key, event_seq) = (fresh_key(), told[0].event_seq);
+        let answer = |room_id| Reply { room_id, event_seq, body: "oh".into(), idempotency_key: key.clone() };
+        assert_eq!(a.try_call(answer).await.unwrap_err().code, ErrorCode::NotARecipient, "nobody reads the answer");
     });
 }
 
