@@ -2,13 +2,16 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tt_tests::run::Finished;
-use tt_tests::{Home, home, run};
+use tt_tests::{Home, home, process, run};
 
 use crate::speaking::{Claude, say, two_members};
 
@@ -155,4 +158,40 @@ fn a_hook_that_was_there_runs_with_its_arguments_its_input_and_its_status() {
         assert_eq!(fs::read_to_string(hooks.join("pre-push")).unwrap(), text);
         assert_eq!(fs::read_dir(&hooks).unwrap().count(), 1, "nothing else is left");
     }
+}
+
+/// A daemon that begins its answer and never ends it.
+fn begin_to_answer(listener: &UnixListener) {
+    for stream in listener.incoming().map_while(Result::ok) {
+        let mut asked = [0; 4096];
+        let _ = (&stream).read(&mut asked);
+        let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n[{\"jsonrpc\":\"2.0\",");
+        // Kept open, as long as the other end is.
+        let _ = (&stream).read_to_end(&mut Vec::new());
+    }
+}
+
+#[test]
+fn git_goes_on_when_the_daemon_stands_still_or_hangs_in_the_middle_of_its_answer() {
+    let home = home!();
+    let claude = Claude { home: &home, session: "s-1" };
+    two_members(&claude);
+    say(&home, &["try"]);
+    let check = |code: i32| {
+        let mut check = home.tt(&["guard", "check", "commit", "1"]);
+        let done = run::finish(as_agent(&mut check).current_dir(home.workspace()));
+        assert_eq!((done.code, done.stderr.is_empty()), (Some(code), code == 0), "{done:?}");
+    };
+    check(1);
+    let daemon = home.daemon().unwrap();
+    process::freeze(daemon);
+    check(0);
+    tt_tests::home::send(daemon, Signal::SIGCONT);
+    check(1);
+    home.kill_daemon();
+    fs::remove_file(home.paths().socket).unwrap();
+    let listener = UnixListener::bind(home.paths().socket).unwrap();
+    std::thread::spawn(move || begin_to_answer(&listener));
+    // `ttbench` measures that it is two seconds at most.
+    check(0);
 }

@@ -121,7 +121,7 @@ async fn measure(args: &Args) -> Fallible<bool> {
     group!(["turn"], async { one(turns::release_to_turn(effort).await) });
     group!(["killed"], async { one(turns::holder_killed(effort).await) });
     group!(["tt-send"], processes::whole_send(effort));
-    group!(["hook-message", "hook-edit", "hook-edit-mute"], processes::speaking_hook(effort));
+    group!(["hook-message", "hook-edit", "hook-edit-mute", "guard-check-mute"], processes::speaking_hook(effort));
     group!(["hook", "hook-mute", "hook-full", "hook-killed", "hook-absent"], processes::hook(effort));
     group!(["tt-line"], async { one(processes::line(effort).await) });
     group!(["ask"], async { one(processes::ask(effort).await) });

@@ -1,8 +1,12 @@
 //! Whole processes: what a person or an agent waits for when it runs `tt`.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::Pid;
 
 use crate::limits::{BODY, spawn};
@@ -166,7 +170,37 @@ pub(crate) async fn speaking_hook(effort: Effort) -> Fallible<Vec<Row>> {
     sampled?;
     let what = "tt hook before an edit, whole process, with a daemon that does not answer";
     rows.push(Row::times("hook-edit-mute", what, &hung, Target::Most(2_000_000.0)).by_p99());
+    kill(daemon, Signal::SIGKILL)?;
+    let mut hung = Samples::default();
+    (0..effort.of(5, 2)).try_for_each(|_| check_commit(&scratch, &mut hung))?;
+    let what = "tt guard check before a commit, whole process, with a daemon that is busy for a second and then does not answer";
+    rows.push(Row::times("guard-check-mute", what, &hung, Target::Most(2_000_000.0)).by_p99());
     Ok(rows)
+}
+
+/// How long nobody can connect to a daemon that is busy.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// What git waits for before a commit, in the place of a daemon whose queue is full for a while, and which then answers nobody.
+fn check_commit(scratch: &Scratch, samples: &mut Samples) -> Fallible<()> {
+    let path = scratch.socket()?;
+    let _ = std::fs::remove_file(&path);
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
+    bind(listener.as_raw_fd(), &UnixAddr::new(&path)?)?;
+    listen(&listener, Backlog::new(0)?)?;
+    let listener = UnixListener::from(listener);
+    let _first = UnixStream::connect(&path)?;
+    std::thread::scope(|scope| {
+        let accepts = scope.spawn(|| {
+            std::thread::sleep(BUSY);
+            listener.accept().map(|(stream, _)| stream)
+        });
+        let mut check = scratch.tt("bench:sender", &["guard", "check", "commit", &std::process::id().to_string()])?;
+        check.stdin(Stdio::null()).stdout(Stdio::null());
+        time(check, samples)?;
+        drop(accepts.join());
+        Ok(())
+    })
 }
 
 /// A prompt that asks a daemon which does not answer.

@@ -52,43 +52,83 @@ pub(crate) fn directory(workspace: &Path) -> Result<PathBuf, Error> {
     Ok(workspace.join(OsString::from_vec(done.stdout.trim_ascii_end().to_vec())))
 }
 
-/// Puts our line into a hook.
-pub(crate) fn install(hooks: &Path, (hook, action): (&str, &str), tt: &Path) -> Result<Changed, Error> {
-    let path = hooks.join(hook);
-    let line = line(tt, action);
+/// Puts our line into all hooks, or into none: every one is looked at before the first is changed, and if one cannot be changed, those
+/// before it are put back. Returns what became of each.
+pub(crate) fn install(hooks: &Path, tt: &Path) -> Result<Vec<(PathBuf, Changed)>, Error> {
+    let planned = HOOKS.iter().map(|hook| Plan::of(hooks, *hook, tt)).collect::<Result<Vec<Plan>, Error>>()?;
     make_dirs(hooks, SHARED_DIR_MODE).map_err(|e| failed(hooks, &e))?;
-    let Some(found) = Found::at(&path)? else {
-        write(&path, format!("#!/bin/sh\n{line}").as_bytes(), 0o755, true)?;
-        return Ok(Changed::Installed);
-    };
-    if let Some(script) = &found.script {
-        let without = without_line(script).unwrap_or_else(|| script.clone());
-        let with = with_line(&without, &line);
-        if with == *script {
-            return Ok(Changed::Unchanged);
+    for (done, plan) in planned.iter().enumerate() {
+        if let Err(e) = plan.carry_out() {
+            planned[..done].iter().for_each(Plan::undo);
+            return Err(e);
         }
-        write(&path, &with, found.mode, false)?;
-        return Ok(Changed::Added);
     }
-    if found.is_link {
-        let why = format!("{} is a link, and what it leads to may go by its own name", path.display());
-        let hint = format!("let what runs it also run: {}", line.trim_end().trim_end_matches(MARK).trim_end());
-        return Err(Error::new(ErrorCode::InvalidInput, why).hint(hint));
+    Ok(planned.into_iter().map(|plan| (plan.path, plan.change)).collect())
+}
+
+/// What installing comes to for one hook.
+struct Plan {
+    path: PathBuf,
+    change: Changed,
+    /// The text that it gets.
+    text: Vec<u8>,
+    /// The script that was there, and its mode.
+    before: Option<(Vec<u8>, u32)>,
+}
+
+impl Plan {
+    fn of(hooks: &Path, (hook, action): (&str, &str), tt: &Path) -> Result<Self, Error> {
+        let path = hooks.join(hook);
+        let line = line(tt, action);
+        let Some(found) = Found::at(&path)? else {
+            let text = format!("#!/bin/sh\n{line}").into_bytes();
+            return Ok(Self { path, change: Changed::Installed, text, before: None });
+        };
+        if let Some(script) = found.script {
+            let without = without_line(&script).unwrap_or_else(|| script.clone());
+            let text = with_line(&without, &line);
+            let change = if text == script { Changed::Unchanged } else { Changed::Added };
+            return Ok(Self { path, change, text, before: Some((script, found.mode)) });
+        }
+        if found.is_link {
+            let why = format!("{} is a link, and what it leads to may go by its own name", path.display());
+            let hint = format!("let what runs it also run: {}", line.trim_end().trim_end_matches(MARK).trim_end());
+            return Err(Error::new(ErrorCode::InvalidInput, why).hint(hint));
+        }
+        let aside = aside(&path);
+        if fs::symlink_metadata(&aside).is_ok() {
+            let why = format!("{} is in the way", aside.display());
+            return Err(Error::new(ErrorCode::InvalidInput, why).hint("move it away, and try again"));
+        }
+        // Ours calls it by its new name, from wherever git runs it.
+        let next =
+            format!("\nnext=\"$(dirname -- \"$0\")/{hook}{ASIDE}\"\n[ ! -x \"$next\" ] || exec \"$next\" \"$@\"\n");
+        let text = format!("#!/bin/sh\n{}{next}", line.trim_end()).into_bytes();
+        Ok(Self { path, change: Changed::Chained, text, before: None })
     }
-    let aside = aside(&path);
-    if fs::symlink_metadata(&aside).is_ok() {
-        let why = format!("{} is in the way", aside.display());
-        return Err(Error::new(ErrorCode::InvalidInput, why).hint("move it away, and try again"));
+
+    fn carry_out(&self) -> Result<(), Error> {
+        let aside = aside(&self.path);
+        match (self.change, &self.before) {
+            (Changed::Unchanged, _) => Ok(()),
+            (Changed::Chained, _) => {
+                fs::rename(&self.path, &aside).map_err(|e| failed(&self.path, &e))?;
+                write(&self.path, &self.text, 0o755, true).inspect_err(|_| drop(fs::rename(&aside, &self.path)))
+            }
+            (_, Some((_, mode))) => write(&self.path, &self.text, *mode, false),
+            (_, None) => write(&self.path, &self.text, 0o755, true),
+        }
     }
-    // Ours calls it by its new name, from wherever git runs it.
-    let next = format!("\nnext=\"$(dirname -- \"$0\")/{hook}{ASIDE}\"\n[ ! -x \"$next\" ] || exec \"$next\" \"$@\"\n");
-    let ours = format!("#!/bin/sh\n{}{next}", line.trim_end());
-    fs::rename(&path, &aside).map_err(|e| failed(&path, &e))?;
-    if let Err(e) = write(&path, ours.as_bytes(), 0o755, true) {
-        let _ = fs::rename(&aside, &path);
-        return Err(e);
+
+    /// Brings back what was there.
+    fn undo(&self) {
+        match (self.change, &self.before) {
+            (Changed::Unchanged, _) => {}
+            (Changed::Chained, _) => drop(fs::rename(aside(&self.path), &self.path)),
+            (_, Some((script, mode))) => drop(write(&self.path, script, *mode, false)),
+            (_, None) => drop(fs::remove_file(&self.path)),
+        }
     }
-    Ok(Changed::Chained)
 }
 
 /// Takes our line out of a hook. What was there before is there again, to the byte.
@@ -202,8 +242,9 @@ fn write(path: &Path, text: &[u8], mode: u32, is_new: bool) -> Result<(), Error>
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".tt-{}", std::process::id()));
     let temporary = PathBuf::from(name);
-    let written = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(|e| failed(path, &e))?;
+    let mut written = || {
         file.write_all(text)?;
         // A new one is as private as the user wants it; a script keeps the mode it had.
         if !is_new {
@@ -233,8 +274,11 @@ mod tests {
         (dir, path)
     }
 
+    /// What became of `pre-commit`. The other hook is taken out again.
     fn install_in(dir: &Path) -> Changed {
-        install(dir, HOOKS[0], Path::new("/opt/it's/tt")).unwrap()
+        let changed = install(dir, Path::new("/opt/it's/tt")).unwrap();
+        uninstall(dir, "pre-push").unwrap();
+        changed[0].1
     }
 
     #[test]
@@ -275,12 +319,46 @@ mod tests {
         let theirs = dir.path().join("theirs");
         fs::write(&theirs, "#!/bin/sh\n").unwrap();
         std::os::unix::fs::symlink("../theirs", hooks.join("pre-commit")).unwrap();
-        let refused = install(&hooks, HOOKS[0], Path::new("/opt/tt")).unwrap_err();
+        let refused = install(&hooks, Path::new("/opt/tt")).unwrap_err();
         assert!(refused.hint.contains("'/opt/tt' guard check commit"), "{refused:?}");
         assert_eq!(fs::read(&theirs).unwrap(), b"#!/bin/sh\n");
         assert_eq!(uninstall(&hooks, "pre-commit").unwrap(), Changed::Unchanged);
         assert_eq!(fs::read_dir(&hooks).unwrap().count(), 1);
         assert_eq!(fs::read_link(hooks.join("pre-commit")).unwrap(), Path::new("../theirs"));
+    }
+
+    #[test]
+    fn all_hooks_get_the_line_or_none() {
+        type InTheWay = fn(&Path);
+        let in_the_way: [InTheWay; 4] = [
+            |push| std::os::unix::fs::symlink("../theirs", push).unwrap(),
+            |push| fs::create_dir(push).unwrap(),
+            |push| {
+                fs::write(push, "no script").unwrap();
+                fs::write(aside(push), "x").unwrap();
+            },
+            // It cannot be written, which shows only when the other hook is done.
+            |push| fs::write(push.with_file_name(format!("pre-push.tt-{}", std::process::id())), "x").unwrap(),
+        ];
+        let commits: [Option<(&[u8], u32)>; 3] =
+            [None, Some((b"#!/bin/sh\nexit 3\n", 0o700)), Some((b"#!/usr/bin/perl\n", 0o755))];
+        for in_the_way in in_the_way {
+            for commit in commits {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("pre-commit");
+                if let Some((text, mode)) = commit {
+                    fs::write(&path, text).unwrap();
+                    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+                }
+                in_the_way(&dir.path().join("pre-push"));
+                let count = || fs::read_dir(dir.path()).unwrap().count();
+                let before = count();
+                install(dir.path(), Path::new("/opt/tt")).unwrap_err();
+                assert_eq!((fs::read(&path).ok().as_deref(), count()), (commit.map(|(text, _)| text), before));
+                let mode = fs::metadata(&path).ok().map(|meta| meta.permissions().mode() & 0o7777);
+                assert_eq!(mode, commit.map(|(_, mode)| mode));
+            }
+        }
     }
 
     #[test]
@@ -290,7 +368,7 @@ mod tests {
         let mut text = fs::read(&path).unwrap();
         text.extend_from_slice(b"more\n");
         fs::write(&path, &text).unwrap();
-        install(dir.path(), HOOKS[0], Path::new("/usr/bin/tt")).unwrap();
+        install(dir.path(), Path::new("/usr/bin/tt")).unwrap();
         let now = fs::read_to_string(&path).unwrap();
         assert!(now.contains("'/usr/bin/tt' guard check commit") && now.matches(MARK).count() == 1, "{now}");
         uninstall(dir.path(), "pre-commit").unwrap();

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tt_proto::escape::{escape_text, is_harmless};
@@ -126,14 +127,16 @@ fn change_hooks(context: &Context, path: &PathArg, installs: bool) -> Result<(),
     let hooks = git_hooks::directory(Path::new(&path.text()?))?;
     let tt = std::env::current_exe()
         .map_err(|e| CommandError::Local(Error::new(ErrorCode::InvalidInput, format!("tt cannot find itself: {e}"))))?;
-    let mut changes = Vec::new();
-    for (hook, action) in HOOKS {
-        let changed = match installs {
-            true => git_hooks::install(&hooks, (hook, action), &tt)?,
-            false => git_hooks::uninstall(&hooks, hook)?,
-        };
-        changes.push(HookChange { path: hooks.join(hook).display().to_string(), change: word(changed) });
-    }
+    let changed = match installs {
+        true => git_hooks::install(&hooks, &tt)?,
+        false => {
+            let uninstall = |(hook, _): &(&str, &str)| Ok((hooks.join(hook), git_hooks::uninstall(&hooks, hook)?));
+            HOOKS.iter().map(uninstall).collect::<Result<_, Error>>()?
+        }
+    };
+    let change =
+        |(path, changed): (PathBuf, Changed)| HookChange { path: path.display().to_string(), change: word(changed) };
+    let changes: Vec<HookChange> = changed.into_iter().map(change).collect();
     Ok(context.output().answer(&changes, |changes, _| {
         let lines: Vec<String> =
             changes.iter().map(|change| format!("{}: {}", escape_text(&change.path), change.change)).collect();
@@ -153,7 +156,6 @@ fn word(changed: Changed) -> &'static str {
 
 /// Asks whether git may go on. Whatever goes wrong, it may.
 fn check(settings: &Settings, rest: &[String]) -> Result<(), CommandError> {
-    let began = Instant::now();
     let [action, process, ..] = rest else { return Ok(()) };
     let is_overridden = settings.env.get_str("TT_GUARD") == Some("off");
     let request = CheckGuard {
@@ -162,13 +164,12 @@ fn check(settings: &Settings, rest: &[String]) -> Result<(), CommandError> {
         process: process.parse().ok(),
         is_overridden: is_overridden.then_some(true),
     };
-    let settings = Settings {
-        autostart: false,
-        deadline: CHECK_DEADLINE.saturating_sub(began.elapsed()),
-        start_timeout: Duration::ZERO,
-        ..settings.clone()
-    };
-    let Ok(Some((_client, Ok(answer)))) = HttpClient::try_connect_and_call(&settings, &request) else { return Ok(()) };
+    let settings =
+        Settings { autostart: false, deadline: CHECK_DEADLINE, start_timeout: Duration::ZERO, ..settings.clone() };
+    let (sender, answer) = mpsc::channel();
+    // Nothing that the call waits for delays git for longer: connecting, greeting and the answer have one deadline together.
+    std::thread::spawn(move || sender.send(HttpClient::try_connect_and_call(&settings, &request)));
+    let Ok(Ok(Some((_client, Ok(answer))))) = answer.recv_timeout(CHECK_DEADLINE) else { return Ok(()) };
     let text = answer.text.filter(|text| text.lines().all(is_harmless)).unwrap_or_default();
     let (said, is_refused) = match answer.verdict {
         GuardVerdict::Passes | GuardVerdict::Taken => return Ok(()),
