@@ -18,6 +18,7 @@ pub(crate) const ALL: &[Check] = &[
     ("a turn is what its holder was told", told_turns),
     ("an edit is told of a turn that is in the log", told_edits),
     ("what the guard gave is given back", given_back),
+    ("nobody edits in the turn of another", no_edit_in_anothers_turn),
     ("a turn that is over is not renewed", no_turn_renewed_after_its_end),
     ("nothing acknowledged is lost", nothing_lost),
     ("every message is shown to each recipient", everything_shown),
@@ -116,6 +117,44 @@ fn given_back(evidence: &Evidence) -> Vec<String> {
     if evidence.is_given { vec![format!("{:?} is left over", evidence.stick)] } else { Vec::new() }
 }
 
+/// An edit that the daemon let through was decided at no time at which another actor had the stick for certain: from when it was told of
+/// its turn until it asked for something that only the holder is granted.
+fn no_edit_in_anothers_turn(evidence: &Evidence) -> Vec<String> {
+    let turn_of: HashMap<i64, i64> = evidence.rows.iter().map(|row| (row.event_seq, row.turn_id)).collect();
+    let actor = |name: &str| name.split('.').next().map(str::to_owned);
+    let entries = || evidence.told.iter().flat_map(|told| told.entries.iter().map(move |entry| (told, entry)));
+    // The actor that has a turn, and the times between which it has it.
+    let mut turns: BTreeMap<i64, (Option<String>, u64, u64)> = BTreeMap::new();
+    for (told, entry) in entries() {
+        if let Fact::Turn { turn_id, .. } = entry.fact {
+            let (_, from, _) = turns.entry(turn_id).or_insert((actor(&told.name), entry.at, 0));
+            *from = entry.at.min(*from);
+        }
+    }
+    for (told, entry) in entries() {
+        let (turn_id, asked_at) = match entry.fact {
+            Fact::Renewed { turn_id, asked_at } => (Some(turn_id), asked_at),
+            Fact::Gave { event_seq, asked_at, .. } => (turn_of.get(&event_seq).copied(), asked_at),
+            _ => continue,
+        };
+        let turn = turn_id.and_then(|turn_id| turns.get_mut(&turn_id)).filter(|turn| turn.0 == actor(&told.name));
+        if let Some((_, _, until)) = turn {
+            *until = asked_at.max(*until);
+        }
+    }
+    let mut broken = Vec::new();
+    for (told, entry) in entries() {
+        let Fact::Edited { asked_at, answered_at } = entry.fact else { continue };
+        let is_inside = |(holder, from, until): &(Option<String>, u64, u64)| {
+            *holder != actor(&told.name) && *from < asked_at && answered_at < *until
+        };
+        let of_others = turns.iter().filter(|(_, turn)| is_inside(turn));
+        broken
+            .extend(of_others.map(|turn| format!("{} edited from {asked_at} to {answered_at} in {turn:?}", told.name)));
+    }
+    broken
+}
+
 /// Once a member was told that it has a later turn, a heartbeat for an earlier one is refused.
 fn no_turn_renewed_after_its_end(evidence: &Evidence) -> Vec<String> {
     let entries = || evidence.told.iter().flat_map(|told| told.entries.iter().map(move |entry| (told, entry)));
@@ -147,7 +186,7 @@ fn nothing_lost(evidence: &Evidence) -> Vec<String> {
                 Fact::Sent { event_seq, event_id, body } => rows.get(event_seq).is_some_and(|row| {
                     row.event_id == *event_id && row.from == told.agent_id && row.body.as_ref() == Some(body)
                 }),
-                Fact::Gave { turn_id, event_seq } => rows.get(event_seq).is_some_and(|row| {
+                Fact::Gave { turn_id, event_seq, .. } => rows.get(event_seq).is_some_and(|row| {
                     matches!(row.event_type.as_str(), "release" | "pass")
                         && row.from == told.agent_id
                         && (*turn_id < 0 || row.turn_id == *turn_id)
@@ -364,7 +403,7 @@ mod tests {
             let (recipient, state) = ("b".into(), "delivered".into());
             Delivery { event_seq, recipient, state, has_deadline: false, told: Some(1) }
         };
-        let gave = Fact::Gave { turn_id: 1, event_seq: 4 };
+        let gave = Fact::Gave { turn_id: 1, event_seq: 4, asked_at: 4 };
         let a = vec![sent(1, "a.1 #1"), sent(2, "a.1 #2"), turn(1, "l1"), gave, Fact::Noted { note_id: "n".into() }];
         let b = vec![Fact::Shown { event_seq: 1 }, Fact::Confirmed { event_seqs: vec![1] }, turn(2, "l2")];
         Evidence {
@@ -396,6 +435,17 @@ mod tests {
     }
 
     #[test]
+    fn an_edit_that_was_perhaps_decided_before_or_after_the_turn_of_another_is_none_in_it() {
+        for (who, asked_at, answered_at) in [(1, 3, 7), (1, 4, 8), (1, 2, 9), (0, 4, 7)] {
+            let mut evidence = well();
+            let gave = Fact::Gave { turn_id: 1, event_seq: 4, asked_at: 8 };
+            evidence.told[0].entries.push(Entry { at: 9, fact: gave });
+            evidence.told[who].entries.push(Entry { at: 9, fact: Fact::Edited { asked_at, answered_at } });
+            assert_eq!(broken(&evidence), Vec::<&str>::new(), "{who} {asked_at} {answered_at}");
+        }
+    }
+
+    #[test]
     fn each_check_finds_what_it_is_for() {
         type Damage = fn(&mut Evidence);
         let cases: &[(&str, Damage)] = &[
@@ -410,6 +460,13 @@ mod tests {
                 e.told[0].entries.push(Entry { at: 10, fact: Fact::Given { turn_id: 1 } });
             }),
             ("what the guard gave is given back", |e| e.is_given = true),
+            ("nobody edits in the turn of another", |e| {
+                // `a` has turn 1 from 3 to 8 at least.
+                let gave = Fact::Gave { turn_id: 1, event_seq: 4, asked_at: 8 };
+                e.told[0].entries.push(Entry { at: 9, fact: gave });
+                let fact = Fact::Edited { asked_at: 4, answered_at: 7 };
+                e.told[1].entries.push(Entry { at: 7, fact });
+            }),
             ("a turn that is over is not renewed", |e| {
                 let fact = Fact::Renewed { turn_id: 1, asked_at: 9 };
                 e.told[0].entries.push(Entry { at: 10, fact });

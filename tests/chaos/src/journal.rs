@@ -38,10 +38,11 @@ pub(crate) enum Fact {
         turn_id: i64,
         asked_at: u64,
     },
-    /// The daemon has accepted a release or a pass.
+    /// The daemon has accepted a release or a pass that was sent at this time.
     Gave {
         turn_id: i64,
         event_seq: i64,
+        asked_at: u64,
     },
     Noted {
         note_id: String,
@@ -53,6 +54,11 @@ pub(crate) enum Fact {
     /// A hook said that the actor was given the stick for an edit.
     Given {
         turn_id: i64,
+    },
+    /// A hook let the actor edit, and the daemon had decided that: it was asked and answered between these times.
+    Edited {
+        asked_at: u64,
+        answered_at: u64,
     },
     /// From here on the actor is this member, until it says so of another.
     Lives {

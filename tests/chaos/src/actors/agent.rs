@@ -288,6 +288,7 @@ impl Connected {
         })?;
         let (room_id, lease_id, idempotency_key) = (self.room.clone(), turn.lease.clone(), fresh_key());
         let to = if stage.dice.one_in(5) { stage.someone() } else { None };
+        let asked_at = journal::now();
         let gave = match to {
             Some(to) => {
                 let to_agent_id = AgentId::trusted(to);
@@ -301,7 +302,7 @@ impl Connected {
             }
         };
         match gave {
-            Some(gave) => stage.write(Fact::Gave { turn_id: turn.id, event_seq: gave.event_seq }),
+            Some(gave) => stage.write(Fact::Gave { turn_id: turn.id, event_seq: gave.event_seq, asked_at }),
             None => Ok(()),
         }
     }

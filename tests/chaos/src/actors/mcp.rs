@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Actor;
 use super::person::{number, text};
 use crate::Fallible;
-use crate::journal::Fact;
+use crate::journal::{self, Fact};
 use crate::stage::{PAUSE, Stage};
 
 /// A tool that takes longer hangs.
@@ -162,9 +162,10 @@ impl Server {
         stage.write(Fact::Turn { turn_id, lease_id: lease_id.clone(), by_takeover: false })?;
         let release = json!({"room_id": room, "lease_id": lease_id, "expected_turn_id": turn_id,
                              "handoff": {"status": "done", "next_action": "go on"}});
+        let asked_at = journal::now();
         match self.call(stage, "release_stick", &release)? {
             Ok(Some(gave)) => {
-                stage.write(Fact::Gave { turn_id, event_seq: number(&gave, "event_seq") })?;
+                stage.write(Fact::Gave { turn_id, event_seq: number(&gave, "event_seq"), asked_at })?;
                 Ok(Ok(()))
             }
             Ok(None) => Ok(Ok(())),

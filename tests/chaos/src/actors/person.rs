@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Actor;
 use crate::Fallible;
-use crate::journal::Fact;
+use crate::journal::{self, Fact};
 use crate::stage::Stage;
 
 #[derive(Debug)]
@@ -74,9 +74,10 @@ pub(super) fn take_turn(stage: &mut Stage) -> Fallible<()> {
     let (turn_id, lease_id) = (number(&turn, "turn_id"), text(&turn, "lease_id"));
     stage.write(Fact::Turn { turn_id, lease_id, by_takeover: false })?;
     let release = ["release", "--status", "looked at it", "--next-action", "go on", "--json"];
+    let asked_at = journal::now();
     if let Some(gave) = stage.run(&release, None)?.json() {
         // It releases the turn the caller has then, which is a later one if this was taken over in between.
-        stage.write(Fact::Gave { turn_id: -1, event_seq: number(&gave, "event_seq") })?;
+        stage.write(Fact::Gave { turn_id: -1, event_seq: number(&gave, "event_seq"), asked_at })?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::person::{self, text};
 use super::{Actor, person::take_turn};
 use crate::Fallible;
 use crate::control;
-use crate::journal::Fact;
+use crate::journal::{self, Fact};
 use crate::stage::{PAUSE, Stage};
 
 /// A hook that takes longer hangs. It gives up after a fraction of a second, but it can be stopped for a while.
@@ -163,27 +163,55 @@ impl<'a> Process<'a> {
     /// with the turn of the session.
     fn edit(&mut self) -> Fallible<()> {
         self.hook("prompt", json!({}))?;
-        for _ in 0..self.stage.dice.between(1, 4) {
+        for n in 0..self.stage.dice.between(1, 4) {
             let file = format!("f{}", self.stage.dice.between(0, 5));
-            let tool = json!({"tool_name": "Write", "tool_input": {"file_path": file}});
-            let said = self.hook("tool_started", tool)?;
+            // By turns, so that what the daemon heard last tells the one edit from the other.
+            let name = if n % 2 == 0 { "Write" } else { "Edit" };
+            let (failures, asked_at) = (self.failed_hooks(), journal::now());
+            let said = self.hook("tool_started", json!({"tool_name": name, "tool_input": {"file_path": &file}}))?;
+            let answered_at = journal::now();
+            // Nobody knows what a harness makes of a hook that was killed.
+            let Some(said) = said else { break };
             let said = &said["hookSpecificOutput"];
             if said["permissionDecision"] == "deny" {
                 break;
             }
+            std::fs::write(self.stage.places.workspace().join(file), &self.agent_id)?;
             let told = said["additionalContext"].as_str().unwrap_or_default();
             let turn = told.split_once("it is yours now (turn ").and_then(|(_, rest)| rest.split_once(')'));
             if let Some(turn_id) = turn.and_then(|(turn, _)| turn.parse().ok()) {
                 self.stage.write(Fact::Given { turn_id })?;
             }
-            self.hook("tool_ended", json!({"tool_name": "Write"}))?;
+            // Without an answer of the daemon an edit goes ahead, and no promise is broken. There was one if a daemon that has run
+            // since heard of it, and the hook complains of nothing.
+            if self.was_heard(name)? && self.failed_hooks() == failures {
+                self.stage.write(Fact::Edited { asked_at, answered_at })?;
+            }
+            self.hook("tool_ended", json!({"tool_name": name}))?;
         }
         self.end_turn()
     }
 
+    /// How many hooks before a tool have failed, of any session.
+    fn failed_hooks(&self) -> usize {
+        let log = std::fs::read_to_string(self.stage.places.data().join("hooks.log")).unwrap_or_default();
+        log.lines().filter(|line| line.contains("tool_started")).count()
+    }
+
+    /// Whether the newest that hooks told the daemon of this conversation is that this tool starts.
+    fn was_heard(&mut self, tool: &str) -> Fallible<bool> {
+        let Some(list) = self.stage.run(&["sessions", "--json"], None)?.json() else { return Ok(false) };
+        let is_this = |session: &&Value| session["session_id"] == self.conversation.as_str();
+        let session = list["sessions"].as_array().into_iter().flatten().find(is_this);
+        let evidence = session.and_then(|session| session["evidence"].as_array()).into_iter().flatten();
+        let of_hooks = evidence.into_iter().find(|evidence| evidence["source"] == "hook");
+        Ok(of_hooks.is_some_and(|evidence| evidence["says"] == format!("tool_started {tool}")))
+    }
+
     /// Ends the turn. If the stop is held, it is tried once more.
     fn end_turn(&mut self) -> Fallible<()> {
-        if self.hook("turn_ended", json!({}))?["decision"] == "block" {
+        let held = self.hook("turn_ended", json!({}))?.unwrap_or_default();
+        if held["decision"] == "block" {
             self.hook("turn_ended", json!({"stop_hook_active": true}))?;
         }
         Ok(())
@@ -224,8 +252,8 @@ impl<'a> Process<'a> {
     }
 
     /// Runs a hook: it succeeds whatever happens, and says nothing but what the harness understands. What it says is kept for the
-    /// checks, and returned unless it was cut off.
-    fn hook(&mut self, event: &str, more: Value) -> Fallible<Value> {
+    /// checks, and returned unless the hook was killed.
+    fn hook(&mut self, event: &str, more: Value) -> Fallible<Option<Value>> {
         let name = name_in_claude(event);
         let mut input =
             json!({"session_id": self.conversation, "hook_event_name": name, "cwd": self.stage.places.workspace()});
@@ -268,7 +296,7 @@ impl<'a> Process<'a> {
         }
         // One that was killed may have said half of it.
         if status.signal() == Some(9) {
-            return Ok(Value::Null);
+            return Ok(None);
         }
         let answer: Value = serde_json::from_str(if said.is_empty() { "null" } else { &said }).unwrap_or_default();
         let is_hold = event == "turn_ended" && answer["decision"] == "block";
@@ -277,7 +305,7 @@ impl<'a> Process<'a> {
             let what = format!("tt hook {event} ended with {status} and said {said:?} {complained:?}");
             self.stage.write(Fact::Broken { what })?;
         }
-        Ok(answer)
+        Ok(Some(answer))
     }
 
     /// Writes the session file. Now and then it names an earlier process with this pid first, or is half written for a while.

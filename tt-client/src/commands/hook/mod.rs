@@ -244,6 +244,13 @@ fn report(given: Settings, args: Args, began: Instant, is_edit: impl FnOnce()) -
             let answer = client.call(&request)?;
             (client, answer)
         }
+        // Nobody decided about it, and it goes ahead.
+        None if refusal.is_some() && request.edits.is_some() => {
+            return Err(Error::new(
+                ErrorCode::DaemonUnreachable,
+                "no daemon has decided about an edit, which goes ahead",
+            ));
+        }
         // No daemon runs, so nobody waits for this.
         None => return Ok(None),
     };
