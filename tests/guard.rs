@@ -332,38 +332,91 @@ fn a_file_name_or_a_handoff_that_means_harm_cannot_leave_the_block() {
     assert!(!reason.contains(['\u{202e}', '\u{2028}']) && reason.contains("It was handed this to do"), "{reason}");
 }
 
+/// How many hooks run at once.
+const AT_ONCE: usize = 4;
+
+/// How many hooks run in all, unless `TT_HOOK_CALLS` says so.
+const HOOK_CALLS: usize = 64;
+
+/// The daemon opens a connection to its database for each query that runs at once, and keeps some of them.
+const MAX_KEPT_FILES: usize = 16;
+
+/// The processes that run in a home.
+#[cfg(target_os = "linux")]
+fn processes(home: &Home) -> Vec<String> {
+    let of_home = format!("TALKING_STICK_DATA_DIR={}", home.paths().data_dir.display());
+    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let runs = |pid: &String| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable == of_home.as_bytes())
+    };
+    all.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(runs).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn open_files(daemon: u32) -> usize {
+    fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count()
+}
+
+/// `TT_HOOK_CALLS=10000 cargo test --test suite_client hooks_under_load -- --nocapture` is the long run.
 #[test]
-fn many_hooks_at_once_leave_no_message_and_no_turn_behind() {
+#[cfg(target_os = "linux")]
+fn hooks_under_load_leave_no_process_no_descriptor_no_message_and_no_turn_behind() {
     let home = home!();
     let claude = Claude { home: &home, session: "s-1" };
     let me = two_members(&claude);
-    let before_them = home.status();
-    let sent: Vec<i64> = (0..8).map(|n| send(&home, &[&me, &format!("m{n}")])).collect();
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let home = &home;
-            scope.spawn(move || {
-                for n in 0..8 {
-                    let mut hook = home.tt(&["hook", "--harness", "claude", "tool_started"]);
-                    hook.env("CLAUDECODE", "1").env("CLAUDE_PID", std::process::id().to_string());
-                    let mut input = write(home, &format!("f{thread}-{n}"));
-                    input.as_object_mut().unwrap().extend(
-                        json!({"session_id": "s-1", "hook_event_name": "PreToolUse"}).as_object().cloned().unwrap(),
-                    );
-                    let path = home.path().join(format!("input-{thread}"));
-                    fs::write(&path, input.to_string()).unwrap();
-                    let done = hook.stdin(fs::File::open(path).unwrap()).output().unwrap();
-                    assert!(done.status.success());
-                }
-            });
-        }
+    let calls = std::env::var("TT_HOOK_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(HOOK_CALLS);
+    let daemon = home.daemon().unwrap();
+    let connections = || home.status()["connections"].as_u64();
+    let before = (connections(), open_files(daemon));
+    let began = Instant::now();
+    let hook = |thread: usize, n: usize| {
+        let (event, name) = [("tool_started", "PreToolUse"), ("tool_ended", "PostToolUse")][n % 2];
+        let mut hook = home.tt(&["hook", "--harness", "claude", event]);
+        hook.env("CLAUDECODE", "1").env("CLAUDE_PID", std::process::id().to_string());
+        let mut input = write(&home, &format!("f{thread}-{n}"));
+        let of_session = json!({"session_id": "s-1", "hook_event_name": name});
+        input.as_object_mut().unwrap().extend(of_session.as_object().cloned().unwrap());
+        let path = home.path().join(format!("input-{thread}"));
+        fs::write(&path, input.to_string()).unwrap();
+        let done = hook.stdin(fs::File::open(path).unwrap()).output().unwrap();
+        assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let (mut said, sent) = std::thread::scope(|scope| {
+        let run = |thread| move || (0..calls / AT_ONCE).map(|n| hook(thread, n)).collect::<String>();
+        let hooks: Vec<_> = (0..AT_ONCE).map(|thread| scope.spawn(run(thread))).collect();
+        let sent: Vec<i64> = (0..calls / 8).map(|n| send(&home, &[&me, &format!("<message {n}>")])).collect();
+        (hooks.into_iter().map(|hook| hook.join().unwrap()).collect::<String>(), sent)
     });
+    let took = began.elapsed();
+    // What came last, and what a hook was too slow to say.
+    while let Some(more) = claude.hook("tool_ended", "PostToolUse", json!({})) {
+        said.push_str(&more.to_string());
+    }
     claude.silent("turn_ended", "Stop", json!({"cwd": home.workspace()}));
     assert_eq!(owner(&home), None);
-    for seq in sent {
+    let mut repeated = 0;
+    for (n, seq) in sent.iter().enumerate() {
+        let count = said.matches(&format!("<message {n}>")).count();
+        assert_ne!(count, 0, "message {n} was lost");
+        repeated += count - 1;
         let status = say(&home, &["--json", "msg", "status", &seq.to_string()]).json();
         assert_eq!(status["recipients"][0]["state"], "delivered", "{status}");
     }
-    let connections = |status: &Value| status["connections"].as_u64();
-    assert_eq!(connections(&home.status()), connections(&before_them));
+    let waited = Instant::now();
+    while processes(&home) != [daemon.to_string()] || connections() != before.0 {
+        assert!(waited.elapsed() < tt_tests::LIMIT, "{:?} {:?} {before:?}", processes(&home), connections());
+    }
+    let files = open_files(daemon);
+    assert!(files <= before.1 + MAX_KEPT_FILES, "{files} files are open, and {} were before", before.1);
+    let failed = fs::read_to_string(home.paths().data_dir.join("hooks.log")).unwrap_or_default().lines().count();
+    // A hook that could not confirm what it said complains.
+    assert!(repeated <= failed, "{repeated} messages were said again");
+    println!(
+        "{calls} hooks in {took:?}, {failed} of them without an answer in time; {} messages, {repeated} of them said again; \
+         {} open files before, {files} after",
+        sent.len(),
+        before.1
+    );
 }

@@ -78,14 +78,28 @@ impl Stage {
     }
 
     /// A hook reports something, and is told which member its session is.
-    fn report(&self, mut signals: Value, harness: &str, session: &str, event: &str, more: Value) -> String {
+    fn report(&self, signals: Value, harness: &str, session: &str, event: &str, more: Value) -> String {
+        self.reported(signals, harness, session, event, more)["agent_id"].as_str().unwrap().to_owned()
+    }
+
+    /// What a hook is answered that reports something.
+    fn reported(&self, mut signals: Value, harness: &str, session: &str, event: &str, more: Value) -> Value {
         self.go_on();
         signals["hook"] = true.into();
         signals["session_id"] = session.into();
         let mut caller = self.connect(signals);
         let mut request = json!({"harness": harness, "session_id": session, "event": event});
         request.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
-        call(&mut caller, "report_session", request)["agent_id"].as_str().unwrap().to_owned()
+        call(&mut caller, "report_session", request)
+    }
+
+    /// The room, and who has the stick.
+    fn state(&self) -> Value {
+        call(
+            &mut self.connect(json!({"env": {"TT_HARNESS_AGENT_ID": "watcher"}})),
+            "get_room_state",
+            json!({"room_id": "here"}),
+        )
     }
 
     /// A session that is not gone.
@@ -96,9 +110,7 @@ impl Stage {
 
     /// The members of the room by id, with status and liveness.
     fn members(&self) -> Vec<(String, MemberStatus, Liveness)> {
-        let watcher = json!({"env": {"TT_HARNESS_AGENT_ID": "watcher"}});
-        let room = call(&mut self.connect(watcher), "get_room_state", json!({"room_id": "here"}));
-        let members: Vec<Member> = serde_json::from_value(room["members"].clone()).unwrap();
+        let members: Vec<Member> = serde_json::from_value(self.state()["members"].clone()).unwrap();
         let shown = |member: Member| (member.agent_id.to_string(), member.status, member.liveness);
         members.into_iter().map(shown).collect()
     }
@@ -182,14 +194,17 @@ fn a_cleared_conversation_keeps_the_stick_and_releases_it() {
 /// What tells that `/clear` opened another conversation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ToldBy {
+    /// A hook whose text reaches the model.
     Hook,
+    /// A hook that can say nothing.
+    MuteHook,
     File,
     Call,
 }
 
 #[test]
-fn after_a_clear_the_turn_is_the_same_whatever_told_of_it_and_whenever_the_daemon_is_restarted() {
-    for told_by in [ToldBy::Hook, ToldBy::File, ToldBy::Call] {
+fn after_a_clear_the_turn_is_kept_if_a_hook_told_of_it_and_else_released_whenever_the_daemon_is_restarted() {
+    for told_by in [ToldBy::Hook, ToldBy::MuteHook, ToldBy::File, ToldBy::Call] {
         for restarted in ["never", "before", "between", "after", "later"] {
             let case = format!("{told_by:?}, {restarted}");
             let mut stage = Stage::new(home!(), Arc::new(Cast::default()));
@@ -202,14 +217,18 @@ fn after_a_clear_the_turn_is_the_same_whatever_told_of_it_and_whenever_the_daemo
             drop(first);
             let restart_if = |stage: &mut Stage, when: &str| (restarted == when).then(|| stage.restart());
             restart_if(&mut stage, "before");
-            if told_by == ToldBy::Hook {
+            if matches!(told_by, ToldBy::Hook | ToldBy::MuteHook) {
                 stage.report(claude(1, "s-1"), "claude", "s-1", "session_ended", json!({"reason": "clear"}));
             }
             restart_if(&mut stage, "between");
             match told_by {
-                ToldBy::Hook => {
-                    let next = json!({"reason": "clear"});
-                    assert_eq!(stage.report(claude(1, "s-2"), "claude", "s-2", "session_started", next), me, "{case}");
+                ToldBy::Hook | ToldBy::MuteHook => {
+                    let (cwd, can_speak) = (stage.home.path().join("shop"), told_by == ToldBy::Hook);
+                    let next = json!({"reason": "clear", "cwd": cwd, "can_speak": can_speak});
+                    let answer = stage.reported(claude(1, "s-2"), "claude", "s-2", "session_started", next);
+                    assert_eq!(answer["agent_id"], me.as_str(), "{case}");
+                    let said = answer["say"]["text"].as_str().unwrap_or_default();
+                    assert_eq!(said.contains("You hold the stick (turn 1"), can_speak, "{case}: {answer}");
                 }
                 ToldBy::File => {
                     write_session_file(&stage, 1, "s-2");
@@ -221,16 +240,41 @@ fn after_a_clear_the_turn_is_the_same_whatever_told_of_it_and_whenever_the_daemo
                 }
             }
             restart_if(&mut stage, "after");
+            stage.clock.advance(ENDED - Duration::from_millis(10));
+            assert_eq!(stage.state()["room"]["owner"], me.as_str(), "{case}: it is freed too early");
             stage.clock.advance(10 * ENDED);
             restart_if(&mut stage, "later");
-            assert_eq!(stage.liveness(&me), Liveness::Alive, "{case}");
-            assert_eq!(takeover(&mut stage.connect(claude(2, "x"))), None, "{case}");
             let mut second = stage.connect(claude(1, "s-2"));
             assert_eq!(call(&mut second, "whoami", json!({}))["agent_id"], me.as_str(), "{case}");
-            call(&mut second, "release_stick", lease);
+            assert_eq!(stage.liveness(&me), Liveness::Alive, "{case}");
+            if told_by == ToldBy::Hook {
+                (0..20).for_each(|_| assert_eq!(stage.state()["room"]["owner"], me.as_str(), "{case}"));
+                assert_eq!(takeover(&mut stage.connect(claude(2, "x"))), None, "{case}");
+                call(&mut second, "release_stick", lease);
+            } else {
+                stage.until(|| stage.state()["room"]["owner"].is_null());
+                let handoff = stage.state()["pending_handoff"].clone();
+                let status = handoff["status"].as_str().unwrap();
+                assert!(handoff["automatic"] == true && status.contains("does not know of it"), "{case}: {handoff}");
+            }
             assert_eq!(stage.members().len(), 2, "no ghost: {case}: {:?}", stage.members());
         }
     }
+}
+
+#[test]
+fn a_conversation_that_asks_for_its_turn_knows_of_it() {
+    let stage = Stage::new(home!(), Arc::new(Cast::default()));
+    let (mut first, me) = stage.join(claude(1, "s-1"));
+    stage.join(claude(2, "x"));
+    let lease = take_stick(&mut first);
+    drop(first);
+    stage.go_on();
+    let mut second = stage.connect(claude(1, "s-2"));
+    take_stick(&mut second);
+    stage.clock.advance(10 * ENDED);
+    (0..20).for_each(|_| assert_eq!(stage.state()["room"]["owner"], me.as_str()));
+    call(&mut second, "release_stick", lease);
 }
 
 #[test]

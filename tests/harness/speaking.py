@@ -183,6 +183,9 @@ def terminal():
     until("another conversation is known", lambda: known()["session_id"] != session)
     _, requests = ask("t3", "whoami")
     check("and after /clear", holds in requests[0], requests[0][-3000:])
+    # Longer than it takes until the stick of a conversation that was not told is free.
+    time.sleep(4)
+    check("and it keeps the stick", tt("state")["room"].get("owner") == known()["agent_id"], tt("state"))
     # A person waits for it, and the holder stops.
     waiting = subprocess.Popen([TT, "wait"], env=environment(SCRATCH), cwd=repo, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)

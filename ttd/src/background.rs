@@ -69,6 +69,7 @@ pub async fn run(
     let changes = async {
         while let Some(agent_id) = changes.recv().await {
             look_at_its_stick(&engine, &sessions, &agent_id).await;
+            release_what_was_forgotten(&engine, &sessions, &agent_id).await;
             let _ = departed.send(Departure::Agent(agent_id));
         }
         std::future::pending::<()>().await;
@@ -191,16 +192,55 @@ pub async fn notice_departures(engine: &Engine, mut departures: UnboundedReceive
 
 /// Gives back what an agent was given for its turn, if that was broken off.
 async fn look_at_its_stick(engine: &Engine, sessions: &Sessions, agent_id: &AgentId) {
-    if sessions.status_of(agent_id).is_some_and(|status| status.status == SessionStatus::Idle) {
-        log_failure("the end of a turn", give_back(engine, agent_id, GiveBackCause::BrokenOff).await);
+    let is_idle = || sessions.status_of(agent_id).is_some_and(|status| status.status == SessionStatus::Idle);
+    if !is_idle() {
+        return;
     }
+    let given_back = async {
+        let turns = turns_of(engine, agent_id).await?;
+        // Still: it works again before it is given another turn.
+        if is_idle() { give_back(engine, agent_id, &turns, GiveBackCause::BrokenOff).await } else { Ok(()) }
+    };
+    log_failure("the end of a turn", given_back.await);
 }
 
-/// Gives back what the guard gave an agent, in every room, if the cause asks for that.
-pub async fn give_back(engine: &Engine, agent_id: &AgentId, cause: GiveBackCause) -> Result<(), Error> {
+/// Releases the stick of an agent whose conversation went on to another one that was not told of it.
+async fn release_what_was_forgotten(engine: &Engine, sessions: &Sessions, agent_id: &AgentId) {
+    if !sessions.has_forgotten(agent_id) {
+        return;
+    }
+    let _alone = sessions.tells_alone().await;
+    if !sessions.has_forgotten(agent_id) {
+        return;
+    }
+    let released = async {
+        let turns = turns_of(engine, agent_id).await?;
+        give_back(engine, agent_id, &turns, GiveBackCause::Forgotten).await
+    };
+    let released = released.await;
+    match &released {
+        Ok(()) => sessions.settle_untold(agent_id),
+        Err(_) => sessions.look_again_later(agent_id.clone()),
+    }
+    log_failure("a turn that was forgotten", released);
+}
+
+/// The turns that an agent has, each with its room.
+pub async fn turns_of(engine: &Engine, agent_id: &AgentId) -> Result<Vec<(RoomId, i64)>, Error> {
     let agent = agent_id.clone();
-    for room_id in engine.read(move |reader| reader.rooms_held_by(&agent)).await? {
-        engine.run_system_command(&room_id, Command::GiveBack { agent_id: agent_id.clone(), cause }).await?;
+    engine.read(move |reader| reader.turns_held_by(&agent)).await
+}
+
+/// Gives these turns of an agent back, as far as the cause asks for that.
+pub async fn give_back(
+    engine: &Engine,
+    agent_id: &AgentId,
+    turns: &[(RoomId, i64)],
+    cause: GiveBackCause,
+) -> Result<(), Error> {
+    for (room_id, turn_id) in turns {
+        let command = Command::GiveBack { agent_id: agent_id.clone(), turn_id: *turn_id, cause };
+        engine.run_system_command(room_id, command).await?;
     }
     Ok(())
 }

@@ -398,6 +398,12 @@ impl Engine {
         for (joined, agent_id) in joins.filter_map(|event| Some((event.event_seq, event.from_agent_id.clone()?))) {
             inner.membership_cursors.set(inbox(agent_id), joined);
         }
+        // Who has a turn has what it waited for.
+        for event in &committed.events {
+            if let (EventType::Claim | EventType::Takeover, Some(agent_id)) = (event.event_type, &event.from_agent_id) {
+                inner.presence.has_its_turn(room_id, agent_id);
+            }
+        }
         let changes = || delivery_changes(room_id, &committed.changed, &committed.events);
         inner.feed.publish(room_id, &committed.events, changes, committed.deleted);
         if committed.deleted {

@@ -57,6 +57,13 @@ impl Presence {
         }
     }
 
+    /// Forgets that an agent waited: it was given the turn.
+    pub fn has_its_turn(&self, room: &RoomId, agent: &AgentId) {
+        if let Some(waited) = self.lock().waited.get_mut(room) {
+            waited.remove(agent);
+        }
+    }
+
     /// Looks up when members of a room were last seen and last waited.
     pub fn of_room<T>(
         &self,

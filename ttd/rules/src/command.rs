@@ -206,6 +206,8 @@ pub enum Command {
     /// A holder is done with what it was given the stick for, or does not know of it any more.
     GiveBack {
         agent_id: AgentId,
+        /// The turn that it was about. A later one of the same holder is not given back.
+        turn_id: i64,
         cause: GiveBackCause,
     },
     /// Time has passed.

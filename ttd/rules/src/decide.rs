@@ -342,8 +342,10 @@ fn apply_by_itself(
     moment: &Moment,
 ) -> Result<Applied, Error> {
     match command {
-        Command::GiveBack { agent_id, cause } => {
-            return Ok(Applied::grant(guard::give_back(room, agent_id, *cause, moment)));
+        Command::GiveBack { agent_id, turn_id, cause } => {
+            let is_over = room.turn_id != *turn_id;
+            let grant = if is_over { None } else { guard::give_back(room, agent_id, *cause, moment) };
+            return Ok(Applied::grant(grant));
         }
         Command::Tick => {
             turn::tick(room, moment);
@@ -575,6 +577,23 @@ mod tests {
         }
         let end = joining("new", Command::EndWait).unwrap();
         assert!(end.room.events.is_empty(), "a wait that ends joins nothing");
+    }
+
+    #[test]
+    fn what_was_about_an_earlier_turn_gives_no_later_one_back() {
+        let check = Command::CheckGuard {
+            action: crate::GuardedAction::Edit { files: vec!["f".into()] },
+            is_overridden: false,
+        };
+        let request = Request::new(Some(caller("a", 1)), check);
+        let held = decide(&room(&["a", "b"]), &Rows::default(), &request, now(0)).unwrap().room;
+        assert_eq!((held.owner.clone(), held.turn_id), (Some(id("a")), 1));
+        let owner_after = |turn_id: i64| {
+            let cause = crate::GiveBackCause::TurnEnded;
+            let request = Request::new(None, Command::GiveBack { agent_id: id("a"), turn_id, cause });
+            decide(&held, &Rows::default(), &request, now(1)).unwrap().room.owner
+        };
+        assert_eq!((owner_after(0), owner_after(1)), (Some(id("a")), None));
     }
 
     #[test]

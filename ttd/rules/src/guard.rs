@@ -440,6 +440,27 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_had_its_turn_waits_no_more() {
+        let handoff = RawJson::parse(r#"{"status":"s","next_action":"n"}"#.into()).unwrap();
+        let mut room = room(&["a", "b", "c"]);
+        let has_a_turn = |room: &mut Room, agent: &str| {
+            waits(room, agent, Waiting::Listening { alone: false });
+            // It asks for what it has, which is no wait.
+            waits(room, agent, Waiting::Listening { alone: false });
+            let lease = room.lease_id.clone().unwrap();
+            turn::release(room, &id(agent), &lease, room.turn_id, &handoff, &moment(0)).unwrap();
+            room.member_mut(&id(agent)).unwrap().waiting = Waiting::No;
+        };
+        has_a_turn(&mut room, "b");
+        has_a_turn(&mut room, "c");
+        has_a_turn(&mut room, "a");
+        assert_eq!(check_at(&mut room, "c", &edit(&["f"]), 1), Verdict::Taken, "b had its turn and left");
+        assert_eq!(wanted_by(&room, &id("c"), at(1)), None);
+        room.member_mut(&id("b")).unwrap().last_wait_at = Some(at(1));
+        assert_eq!(wanted_by(&room, &id("c"), at(1)), Some(id("b")), "it waited since");
+    }
+
+    #[test]
     fn it_is_given_back_with_the_names_of_the_files_to_the_one_who_waits() {
         let mut room = room(&["a", "b"]);
         let long = "ü".repeat(400);

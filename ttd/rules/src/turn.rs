@@ -53,12 +53,13 @@ pub(crate) fn wait(
     if waiting == Waiting::Parked && room.owner.as_ref() == Some(caller) {
         return Err(Error::new(ErrorCode::ParkRequiresRelease, "you hold the stick and cannot park with it"));
     }
+    let is_owner = room.owner.as_ref() == Some(caller);
     if let Some(member) = room.member_mut(caller) {
         member.waiting = waiting;
-        member.last_wait_at = Some(moment.now);
+        member.last_wait_at = (!is_owner).then_some(moment.now);
         member.last_seen_at = member.last_seen_at.max(moment.now);
     }
-    if room.owner.as_ref() == Some(caller) {
+    if is_owner {
         // It asks for what the guard gave it, and so it is its own to give back.
         room.edits.by_guard = false;
         room.edits.commit = None;
@@ -112,6 +113,8 @@ pub(crate) fn begin_turn(room: &mut Room, agent: &AgentId, moment: &Moment) {
         member.last_held_turn = Some(turn_id);
         member.last_seen_at = member.last_seen_at.max(moment.now);
         member.waiting = Waiting::No;
+        // It has what it waited for.
+        member.last_wait_at = None;
         room.sequence_index = room.member(agent).map_or(0, |m| m.ordinal);
     }
 }

@@ -7,8 +7,8 @@ use tt_proto::block::quoted;
 use tt_proto::handoff::Handoff;
 use tt_rules::{HeldHandoff, Now, Room, names};
 
-/// How many of the other members are named.
-const MAX_NAMED: usize = 3;
+/// How many of the other members are named, and of the other rooms in which a session has a turn.
+pub const MAX_NAMED: usize = 3;
 
 /// How many characters of a handoff's status, and of its next action, are shown.
 const HANDOFF_CHARS: usize = 200;
@@ -104,6 +104,14 @@ pub fn handoff(room: &Room, me: &AgentId) -> Option<String> {
     let Handoff { status, next_action, .. } = serde_json::from_str(held.handoff.as_str()).ok()?;
     let (status, next) = (quoted(&status, HANDOFF_CHARS), quoted(&next_action, HANDOFF_CHARS));
     Some(format!("Handed over by {}: status {status}, next action {next}.", name(room, &held.from)))
+}
+
+/// The turns of a session in rooms that are not here, each with the path of its room.
+pub fn elsewhere(turns: &[(String, i64)], more: usize) -> Option<String> {
+    let named: Vec<String> =
+        turns.iter().map(|(path, turn)| format!("the room of {} (turn {turn})", quoted(path, PATH_CHARS))).collect();
+    let more = if more > 0 { format!(" and in {more} more (tt list)") } else { String::new() };
+    (!named.is_empty()).then(|| format!("You also hold the stick in {}{more}.", named.join(", in ")))
 }
 
 /// Another member that waits for the stick.

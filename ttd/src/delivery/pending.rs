@@ -55,9 +55,19 @@ pub fn message_of(event: &Event, room: usize, wakes: Wakes, bytes: usize) -> Mes
 
 /// Whether each of these messages may wake its recipient.
 pub fn wakes_of(room: &Room, reader: &dyn Reader, events: &[Event]) -> Result<Vec<Wakes>, Error> {
-    let payloads: Vec<MessageSent> = events.iter().map(|event| payload_of(event).unwrap_or_default()).collect();
-    let replied_to: Vec<i64> = payloads.iter().filter_map(|payload| payload.reply_to).collect();
+    let replied_to = replied_to(events);
     let questions = if replied_to.is_empty() { Vec::new() } else { reader.events_by_seq(&replied_to)? };
+    Ok(wakes_with(room, &questions, events))
+}
+
+/// The messages that these reply to.
+pub fn replied_to(events: &[Event]) -> Vec<i64> {
+    events.iter().filter_map(|event| payload_of(event)?.reply_to).collect()
+}
+
+/// Whether each of these messages may wake its recipient, if these are the messages that they reply to.
+pub fn wakes_with(room: &Room, questions: &[Event], events: &[Event]) -> Vec<Wakes> {
+    let payloads: Vec<MessageSent> = events.iter().map(|event| payload_of(event).unwrap_or_default()).collect();
     let is_question = |seq: i64| {
         let question = questions.iter().find(|question| question.event_seq == seq);
         question.and_then(payload_of).is_some_and(|payload| payload.expects_reply)
@@ -68,7 +78,7 @@ pub fn wakes_of(room: &Room, reader: &dyn Reader, events: &[Event]) -> Result<Ve
         payload.from_person |= payload.reminder_id.is_some() && sender.is_some_and(|sender| sender.is_person());
         Wakes::of(&payload, event.to_agent_id.is_some(), payload.reply_to.is_some_and(is_question))
     };
-    Ok(events.iter().zip(payloads).map(wakes).collect())
+    events.iter().zip(payloads).map(wakes).collect()
 }
 
 fn payload_of(event: &Event) -> Option<MessageSent> {

@@ -35,6 +35,8 @@ struct Session {
     may_ask_to_edit: Option<bool>,
     /// What it is to be told at the next moment at which a hook can speak.
     owed: Vec<String>,
+    /// When the newest hook before an edit began.
+    edited_at: Option<LeaseTime>,
     /// It was told in this turn that somebody else has the stick.
     is_advised: bool,
     /// The last end of its turn was held, and nothing else happened since.
@@ -62,6 +64,16 @@ impl Told {
             // More than one question may be open.
             session.may_ask_to_edit = Some(may_ask_to_edit || session.may_ask_to_edit == Some(true));
         });
+    }
+
+    /// A hook that began at this moment is about an edit. Noted before that is decided.
+    pub fn edits(&self, agent: &AgentId, at: LeaseTime) {
+        self.with(agent, |session| session.edited_at = session.edited_at.max(Some(at)));
+    }
+
+    /// Whether a session began an edit after this moment. What ended before that does not end what the edit began.
+    pub fn has_edited_since(&self, agent: &AgentId, at: LeaseTime) -> bool {
+        self.lock().get(agent).is_some_and(|session| session.edited_at > Some(at))
     }
 
     /// No question to its user is open any more.
@@ -150,11 +162,11 @@ impl Told {
         });
     }
 
-    /// A conversation ended: the one that follows it knows nothing. How often it was woken still counts.
+    /// A conversation ended: the one that follows it knows nothing. How often it was woken still counts, and when it edited.
     pub fn forget(&self, agent: &AgentId) {
         if let Some(session) = self.lock().get_mut(agent) {
-            let (woken, ending) = (std::mem::take(&mut session.woken), session.ending);
-            *session = Session { woken, ending, ..Session::default() };
+            let (woken, ending, edited_at) = (std::mem::take(&mut session.woken), session.ending, session.edited_at);
+            *session = Session { woken, ending, edited_at, ..Session::default() };
         }
     }
 
@@ -192,8 +204,11 @@ mod tests {
         assert!(!told.turn_ends(&me), "a prompt begins another turn");
         assert!(told.woken(&me).too_often(Wakes::ByAgent, 2, at(4)).is_some(), "a turn that is held counts as woken");
         assert!(told.woken(&id("b")).too_often(Wakes::ByAgent, 2, at(4)).is_none(), "another session");
+        told.edits(&me, at(9));
+        told.edits(&me, at(8));
         told.forget(&me);
         assert_eq!(told.new_causes(&me, question()), question());
+        assert_eq!([at(8), at(9)].map(|at| told.has_edited_since(&me, at)), [true, false]);
     }
 
     #[test]

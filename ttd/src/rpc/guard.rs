@@ -126,7 +126,7 @@ async fn check(
         && let Some(cause) = done_with_it(shared, holder).filter(|cause| *cause != GiveBackCause::Asking)
     {
         // Its session is done, and only the word of that did not come.
-        background::give_back(&shared.engine, holder, cause).await?;
+        background::give_back(&shared.engine, holder, &[(room_id.clone(), answer.turn_id)], cause).await?;
         answer = ask(shared, call, room_id, action, is_overridden).await?;
     }
     let lines = match answer.verdict {

@@ -333,6 +333,17 @@ pub(super) async fn take(
     inbox: &Inbox,
     options: TakeOptions,
 ) -> Result<TakenMessages, Error> {
+    take_and_look(shared, call, inbox, options, |_| ()).await
+}
+
+/// Takes messages for the connection of a call, with a look at the room as it is then: a look of its own would read it once more.
+pub(super) async fn take_and_look(
+    shared: &Shared,
+    call: &Call,
+    inbox: &Inbox,
+    options: TakeOptions,
+    look: impl Fn(&tt_rules::Room) + Send + 'static,
+) -> Result<TakenMessages, Error> {
     if shared.is_subagents(call) {
         // What is shown to a subagent does not reach the conversation that the message is for.
         let taken = Taken::default();
@@ -341,6 +352,7 @@ pub(super) async fn take(
     let TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access, way } = options;
     let command = Command::TakeMessages { from, about, mid_turn, max_replay, limit, access };
     let answer = move |outcome: &Outcome<'_>| {
+        look(outcome.room);
         let policy = &outcome.room.policy;
         let (wait_max, mut max_batch) = (policy.wait_max, usize::MAX);
         if let Some(way) = way {

@@ -155,6 +155,18 @@ impl Shared {
         Ok(CommandContext { key, ..context })
     }
 
+    /// Notes that the conversation of a call learns from its answer which turn it holds.
+    async fn knows_its_turn(&self, call: &Call) -> Result<(), Error> {
+        let session = call.session()?;
+        let me = &session.identity().agent_id;
+        let is_left = session.conversation.as_ref().is_some_and(|of_call| self.sessions.is_left(&of_call.key));
+        if self.sessions.is_untold(me) && !is_left && !self.is_subagents(call) {
+            let _alone = self.sessions.tells_alone().await;
+            self.sessions.settle_untold(me);
+        }
+        Ok(())
+    }
+
     /// Whether a call is a subagent's, as far as hooks have told.
     fn is_subagents(&self, call: &Call) -> bool {
         let Some(session) = call.connection.session.get() else { return false };

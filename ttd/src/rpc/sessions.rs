@@ -84,11 +84,20 @@ async fn report_session(
     if session.member.get_or_init(|| member).agent_id != reported.agent_id {
         return Ok(reported);
     }
+    let cause = gives_back(&report, reported.status);
+    // As it is before anything is waited for: a turn that begins meanwhile is another one.
+    let turns = match cause {
+        Some(_) => background::turns_of(&shared.engine, &reported.agent_id).await?,
+        None => Vec::new(),
+    };
     let can_speak = request.can_speak == Some(true) && report.subagent_id.is_none();
     let edits = request.edits.map(|edits| edits.names().to_vec()).unwrap_or_default();
     let names_edits = !edits.is_empty();
     if event == SessionEvent::ToolStarted {
         let uses = ToolUse { edits, is_shell: request.is_shell == Some(true) };
+        if names_edits {
+            shared.recipients.told().edits(&reported.agent_id, report.at);
+        }
         reported.refusal = guarded(&shared, &call, uses, report.cwd.as_deref(), can_speak).await?;
         if reported.refusal.is_some() {
             return Ok(reported);
@@ -112,12 +121,15 @@ async fn report_session(
     } else if reported.status != SessionStatus::Asking {
         told.was_answered(agent_id);
     }
-    let cause = gives_back(&report, reported.status);
+    if told.has_edited_since(agent_id, report.at) {
+        // It comes late, from an earlier turn of the session.
+        return Ok(reported);
+    }
     if let Some(cause) = cause.filter(|cause| *cause != GiveBackCause::Asking || !told.may_ask_to_edit(agent_id)) {
         if cause != GiveBackCause::Asking {
             shared.recipients.told().turn_ended(agent_id);
         }
-        background::give_back(&shared.engine, agent_id, cause).await?;
+        background::give_back(&shared.engine, agent_id, &turns, cause).await?;
     }
     Ok(reported)
 }
@@ -169,7 +181,7 @@ fn gives_back(report: &Report, status: SessionStatus) -> Option<GiveBackCause> {
         SessionEvent::Interrupted | SessionEvent::Idle if status == SessionStatus::Idle => {
             Some(GiveBackCause::BrokenOff)
         }
-        SessionEvent::PermissionAsked => Some(GiveBackCause::Asking),
+        SessionEvent::PermissionAsked if status == SessionStatus::Asking => Some(GiveBackCause::Asking),
         _ => None,
     }
 }

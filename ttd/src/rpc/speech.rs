@@ -1,6 +1,7 @@
 //! What a hook is told to say: where its session stands, the messages that wait for it, and why its turn is not to end yet.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tt_proto::block::{self, Line};
 use tt_proto::delivery::{DeliveryState, Surface};
@@ -11,8 +12,9 @@ use tt_proto::{AgentId, Error, RoomId};
 use tt_rules::{Now, Room, TakeAccess};
 use tt_store::{Reader, WaitingQuery};
 
-use super::messages::{TakeOptions, take};
+use super::messages::{TakeOptions, take_and_look};
 use super::{Call, Shared};
+use crate::background;
 use crate::delivery::boundary::Boundary;
 use crate::delivery::facts::{self, Stick};
 use crate::delivery::pending;
@@ -98,11 +100,13 @@ impl Here {
         }))
     }
 
-    /// What the session is told of this: everything, or only what is news to it.
-    fn facts(self, shared: &Shared, me: &AgentId, is_new: bool) -> Vec<String> {
-        let Some(all) = self.all else { return Vec::new() };
+    /// What the session is told of this: everything, or only what is news to it. `is_untold`: it may have a turn that it does not know
+    /// of.
+    fn facts(self, shared: &Shared, me: &AgentId, is_new: bool, is_untold: bool) -> Vec<String> {
+        let is_mine = self.stick.owner.as_ref() == Some(me);
+        let Some(all) = self.all else { return if is_untold && is_mine { self.news } else { Vec::new() } };
         match shared.recipients.told().stick(me, &self.room_id, self.stick.clone()) {
-            Some(before) if !is_new => {
+            Some(before) if !is_new && !is_untold => {
                 if self.stick.is_news(&before, me) {
                     self.news
                 } else {
@@ -112,6 +116,18 @@ impl Here {
             _ => all,
         }
     }
+}
+
+/// Says which other turns a session has, in rooms that are not here, in a conversation that does not know of them.
+async fn other_turns(shared: &Shared, me: &AgentId, here: Option<&RoomId>) -> Result<Option<String>, Error> {
+    let mut turns = background::turns_of(&shared.engine, me).await?;
+    turns.retain(|(room_id, _)| Some(room_id) != here);
+    let mut named = Vec::new();
+    for (room_id, turn_id) in turns.iter().take(facts::MAX_NAMED) {
+        let path = shared.engine.look(room_id, |room, _| Ok(room.canonical_path.clone())).await?;
+        named.push((path, *turn_id));
+    }
+    Ok(facts::elsewhere(&named, turns.len() - named.len()))
 }
 
 /// What to say to the session of a hook at this moment. Nothing, most often; at a tool that costs no query.
@@ -131,7 +147,15 @@ pub(super) async fn say(
     if was_held {
         return Ok(None);
     }
-    let here = if boundary == Boundary::Tool { None } else { Here::find(shared, me, cwd).await? };
+    // What holds a turn is no place to tell where the session stands.
+    let is_untold = !holds && shared.sessions.is_untold(me);
+    let _alone = if is_untold { Some(shared.sessions.tells_alone().await) } else { None };
+    let is_silent = boundary == Boundary::Tool && !is_untold;
+    let here = if is_silent { None } else { Here::find(shared, me, cwd).await? };
+    let elsewhere = match is_untold {
+        true => other_turns(shared, me, here.as_ref().map(|here| &here.room_id)).await?,
+        false => None,
+    };
     let mut causes = Vec::new();
     let owed = if holds { Vec::new() } else { told.take_owed(me) };
     let lines: Vec<String> = match here {
@@ -146,11 +170,23 @@ pub(super) async fn say(
         }
         Some(here) => {
             let is_new = matches!(boundary, Boundary::Started { .. });
-            here.facts(shared, me, is_new)
+            here.facts(shared, me, is_new, is_untold)
         }
         None => Vec::new(),
     };
-    let lines: Vec<String> = owed.into_iter().chain(lines).collect();
+    let mut lines: Vec<String> = owed.into_iter().chain(lines).collect();
+    match lines.last_mut() {
+        // The facts are at most five lines.
+        Some(last) => last.extend(elsewhere.iter().flat_map(|turns| [" ", turns.as_str()])),
+        None => lines.extend(elsewhere),
+    }
+    if is_untold {
+        shared.sessions.settle_untold(me);
+        // Before it is told: a daemon that is killed now must not take from it what it knows that it has.
+        if let Err(e) = background::save_sessions(&shared.engine, &shared.sessions).await {
+            tracing::error!("storing what a session was told: {e}");
+        }
+    }
     let facts = (!lines.is_empty()).then(|| block::frame_facts(&lines));
     // A turn that goes on anyhow brings everything that waits.
     let opening = if causes.is_empty() { boundary.opening(was_held) } else { Opening::Fresh };
@@ -250,18 +286,25 @@ impl Batch {
             access: TakeAccess::Arriving,
             way: None,
         };
-        let Ok(found) = take(shared, call, &(room_id.clone(), me.clone()), options).await else { return Ok(None) };
+        let seen = Arc::new(Mutex::new(None));
+        let noted = seen.clone();
+        let look = move |room: &Room| *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(room.clone());
+        let inbox = (room_id.clone(), me.clone());
+        let Ok(found) = take_and_look(shared, call, &inbox, options, look).await else { return Ok(None) };
         self.more += found.taken.more;
         let Some(held) = found.held else { return Ok(None) };
         self.taken.push((room_id.clone(), Vec::new(), held));
-        let (recipients, me, now) = (shared.recipients.clone(), me.clone(), shared.engine.clock().now());
+        let Some(room) = seen.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(None) };
+        let now = shared.engine.clock().now();
+        let facts = shared.recipients.in_room(&room, me, Some((Surface::Hook, opening)), now);
         let events = found.taken.events;
-        let view = move |room: &Room, reader: &dyn Reader| {
-            let facts = recipients.in_room(room, &me, Some((Surface::Hook, opening)), now);
-            let wakes = pending::wakes_of(room, reader, &events)?;
-            Ok(Inbox { facts, wakes, events })
+        let replied_to = pending::replied_to(&events);
+        let questions = match replied_to.is_empty() {
+            true => Vec::new(),
+            false => shared.engine.read(move |reader| reader.events_by_seq(&replied_to)).await?,
         };
-        shared.engine.look(room_id, view).await.map(Some)
+        let wakes = pending::wakes_with(&room, &questions, &events);
+        Ok(Some(Inbox { facts, wakes, events }))
     }
 
     fn text(&self) -> String {

@@ -33,6 +33,8 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let WaitForTurn { room_id, max_wait_ms, park, claim, include_events, joins } = request;
     let (call, room_id) = Call::for_room(&extensions, room_id)?;
     let engine = &shared.engine;
+    // The answer tells it which turn it has.
+    shared.knows_its_turn(&call).await?;
     let context = shared.context(&call).await?;
     let agent = context.agent_id().clone();
     let waiting = match (park.unwrap_or(false), claim.unwrap_or(false)) {
@@ -56,16 +58,19 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
     let waits = {
         let (engine, room_id, agent) = (engine.clone(), room_id.clone(), agent.clone());
         move |outcome: &Outcome<'_>| {
-            engine.presence().waited(&room_id, &agent, outcome.now.lease);
             let room = outcome.room;
-            (room.policy.wait_max, room.owner.clone().filter(|owner| room.edits.by_guard && *owner != agent))
+            if room.owner.as_ref() != Some(&agent) {
+                engine.presence().waited(&room_id, &agent, outcome.now.lease);
+            }
+            let given = room.owner.clone().filter(|owner| room.edits.by_guard && *owner != agent);
+            (room.policy.wait_max, given.map(|holder| (holder, room.turn_id)))
         }
     };
     let (wait_max, given) = engine.run(&room_id, context.clone(), Command::Wait { waiting }, waits).await?;
-    if let Some(holder) = given
+    if let Some((holder, turn_id)) = given
         && let Some(cause) = guard::done_with_it(&shared, &holder)
     {
-        background::give_back(engine, &holder, cause).await?;
+        background::give_back(engine, &holder, &[(room_id.clone(), turn_id)], cause).await?;
     }
     let patience = max_wait_ms.map_or(wait_max, |ms| wait_max.min(Duration::from_millis(ms)));
     let end = tokio::select! {
@@ -80,18 +85,23 @@ async fn wait_for_turn(shared: Arc<Shared>, extensions: Extensions, request: Wai
         () = tokio::time::sleep(patience) => None,
     };
     drop(place);
-    // Nothing is kept of a room that was deleted, nor of a member that was removed.
-    if !matches!(end, Some(WaitEnd::Closed { .. } | WaitEnd::Removed { .. })) {
+    // It may wait again. Nothing is kept of a room that was deleted, nor of a member that was removed or has its turn.
+    if matches!(end, None | Some(WaitEnd::TakeoverAvailable { .. })) {
         engine.presence().waited(&room_id, &agent, engine.clock().now().lease);
     }
     let mut answer = match end {
         Some(end) => views::wait(Some(end), 0, engine.clock().now()),
         // A turn may have been granted just as the time ran out: the last word is the engine's.
         None => {
-            let me = agent.clone();
-            let answer = move |outcome: &Outcome<'_>| match outcome.reply {
-                Reply::Waiting(Some(end)) => views::wait(Some(end.clone()), outcome.room.turn_id, outcome.now),
-                _ => views::not_yet(outcome.room, &me, waiting, outcome.now.lease),
+            let (noted, room, me) = (engine.clone(), room_id.clone(), agent.clone());
+            let answer = move |outcome: &Outcome<'_>| {
+                if outcome.room.owner.as_ref() == Some(&me) {
+                    noted.presence().has_its_turn(&room, &me);
+                }
+                match outcome.reply {
+                    Reply::Waiting(Some(end)) => views::wait(Some(end.clone()), outcome.room.turn_id, outcome.now),
+                    _ => views::not_yet(outcome.room, &me, waiting, outcome.now.lease),
+                }
             };
             engine.run(&room_id, context, Command::EndWait, answer).await?
         }

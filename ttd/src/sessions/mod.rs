@@ -65,6 +65,8 @@ struct Inner {
     files: WatchedDirs,
     /// The processes whose files and terminals are watched.
     followed: Mutex<BTreeSet<(u32, String)>>,
+    /// Held while a conversation is told which turn it holds, or loses it because nothing told it: one or the other.
+    telling: tokio::sync::Mutex<()>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -107,6 +109,7 @@ impl Sessions {
             servers: Mutex::default(),
             files: WatchedDirs::new(changed_files),
             followed: Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
         };
         let sessions = Self(Arc::new(inner));
@@ -120,7 +123,8 @@ impl Sessions {
         let mut registry = self.lock();
         let now = self.now().lease;
         let may_go_on = |row: &StoredSession| row.ended_at.is_some_and(|ended| now < ended + SWITCH_GRACE);
-        let ending: Vec<_> = stored.iter().filter(|row| may_go_on(row)).map(|row| row.agent_id.clone()).collect();
+        let is_open = |row: &&StoredSession| may_go_on(row) || row.untold_since.is_some();
+        let ending: Vec<_> = stored.iter().filter(is_open).map(|row| row.agent_id.clone()).collect();
         stored.into_iter().for_each(|row| registry.restore(from_stored(row)));
         drop(registry);
         ending.into_iter().for_each(|agent_id| self.look_again_later(agent_id));
@@ -312,8 +316,30 @@ impl Sessions {
         gone.map(|session| (session.key.clone(), session.agent_id.clone())).collect()
     }
 
+    /// Whether the conversation of an agent goes on as a member without knowing which turn it holds.
+    pub fn is_untold(&self, agent_id: &AgentId) -> bool {
+        self.lock().untold(agent_id).is_some()
+    }
+
+    /// Whether there was also time enough to tell it.
+    pub fn has_forgotten(&self, agent_id: &AgentId) -> bool {
+        let now = self.now().lease;
+        self.lock().untold(agent_id).is_some_and(|session| session.has_forgotten(now))
+    }
+
+    /// Waits until nobody else tells a conversation what it holds, or takes that from one that was not told.
+    pub async fn tells_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.telling.lock().await
+    }
+
+    /// Notes that the conversation of an agent knows which turn it holds, or holds none that it does not know of.
+    pub fn settle_untold(&self, agent_id: &AgentId) {
+        let changes = self.lock().settle_untold(agent_id);
+        self.tell(changes);
+    }
+
     /// Looks at an agent again once the process of its session has had time to open another one.
-    fn look_again_later(&self, agent_id: AgentId) {
+    pub fn look_again_later(&self, agent_id: AgentId) {
         let (this, at) = (self.clone(), self.now().lease + SWITCH_GRACE);
         self.0.runtime.spawn(async move {
             this.0.clock.until(at).await;
@@ -326,6 +352,7 @@ impl Sessions {
             self.0.changed.send_replace(());
             self.0.unsaved.add(changes.sessions);
         }
+        changes.untold.into_iter().for_each(|agent_id| self.look_again_later(agent_id));
         for agent_id in changes.agents {
             self.wake_driver(&agent_id);
             let _ = self.0.changes.send(agent_id);
@@ -414,6 +441,7 @@ fn to_stored(session: &Session) -> StoredSession {
         guessed_from: session.guessed_from.clone(),
         orphaned: session.orphaned,
         shares_process: session.shares_process,
+        untold_since: session.untold_since,
     }
 }
 
@@ -429,5 +457,6 @@ fn from_stored(row: StoredSession) -> Session {
     session.guessed_from = row.guessed_from;
     session.orphaned = row.orphaned;
     session.shares_process = row.shares_process;
+    session.untold_since = row.untold_since;
     session
 }

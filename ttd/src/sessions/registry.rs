@@ -110,17 +110,20 @@ enum Opening {
 pub struct Changes {
     /// Agents whose liveness may have changed.
     pub agents: BTreeSet<AgentId>,
+    /// Agents that go on in another conversation, which knows nothing yet.
+    pub untold: BTreeSet<AgentId>,
     /// Sessions that have to be stored again.
     pub sessions: BTreeSet<SessionKey>,
 }
 
 impl Changes {
     fn of(session: &Session) -> Self {
-        Self { agents: [session.agent_id.clone()].into(), sessions: [session.key.clone()].into() }
+        Self { agents: [session.agent_id.clone()].into(), sessions: [session.key.clone()].into(), ..Self::default() }
     }
 
     fn add(&mut self, other: Changes) {
         self.agents.extend(other.agents);
+        self.untold.extend(other.untold);
         self.sessions.extend(other.sessions);
     }
 }
@@ -161,6 +164,22 @@ impl Registry {
         self.sessions.get(key).is_some_and(Session::is_left)
     }
 
+    /// The session of an agent that goes on without knowing which turn it holds.
+    pub fn untold(&self, agent_id: &AgentId) -> Option<&Session> {
+        self.of_agent(agent_id).filter(|session| session.untold_since.is_some())
+    }
+
+    /// Notes that the conversation of an agent knows which turn it holds, or that there is nothing to know any more.
+    pub fn settle_untold(&mut self, agent_id: &AgentId) -> Changes {
+        let mut changes = Changes::default();
+        for session in self.sessions.values_mut().filter(|session| session.agent_id == *agent_id) {
+            if session.untold_since.take().is_some() {
+                changes.sessions.insert(session.key.clone());
+            }
+        }
+        changes
+    }
+
     /// Whether a tool use is known to be a subagent's.
     pub fn is_subagents(&self, tool_use_id: &str) -> bool {
         self.subagents.has_tool(tool_use_id)
@@ -185,7 +204,7 @@ impl Registry {
                 if is_stale && !runs_several(&call.harness) { current } else { named }
             }
         };
-        let mut changes = self.enter(&key, call, Opening::Unsaid, now, alive);
+        let mut changes = self.enter(&key, call, Opening::Unsaid, now, alive, now);
         let bound = self.sessions.get_mut(&key).map(|session| {
             if session.open(now) {
                 changes.add(Changes::of(session));
@@ -208,7 +227,7 @@ impl Registry {
             // Its process has gone on since: what it did before is of no concern any more.
         } else {
             let opening = opening(report);
-            changes.add(self.enter(&key, call, opening, at, alive));
+            changes.add(self.enter(&key, call, opening, at, alive, now));
         }
         self.subagents.note(&key, report, at);
         if let Some(session) = self.sessions.get_mut(&key) {
@@ -263,7 +282,7 @@ impl Registry {
         };
         let mut changes = Changes::default();
         if !self.is_late(&key, &call, at) {
-            changes = self.enter(&key, &call, Opening::Unsaid, at, alive);
+            changes = self.enter(&key, &call, Opening::Unsaid, at, alive, now);
         }
         if let Some(session) = self.sessions.get_mut(&key) {
             if session.open(at) {
@@ -385,6 +404,7 @@ impl Registry {
         opening: Opening,
         at: LeaseTime,
         alive: Alive<'_>,
+        now: LeaseTime,
     ) -> Changes {
         let mut changes = Changes::default();
         let before = call.process.as_ref().and_then(|process| self.current_of(&call.harness, process));
@@ -413,6 +433,8 @@ impl Registry {
                     session.cwd = session.cwd.take().or(cwd);
                     session.agent_id = agent_id;
                     session.followed_by = None;
+                    session.untold_since = Some(now);
+                    changes.untold.insert(session.agent_id.clone());
                     session.guessed_from = (opening == Opening::Unsaid).then(|| before.session_id.clone());
                 }
             }
@@ -504,6 +526,7 @@ impl Registry {
         let agent_id = self.free_id(key, &call.derived_id);
         if let Some(session) = self.sessions.get_mut(key) {
             session.agent_id = agent_id;
+            session.untold_since = None;
             changes.add(Changes::of(session));
         }
         changes

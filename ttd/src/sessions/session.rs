@@ -6,7 +6,7 @@ use tt_proto::room::Liveness;
 use tt_proto::session::{self, EvidenceSource, SessionStatus};
 use tt_rules::{LeaseTime, Now};
 
-use super::evidence::{self, LifeFacts, ServerSays, Sign, Status, Verdict};
+use super::evidence::{self, LifeFacts, SWITCH_GRACE, ServerSays, Sign, Status, Verdict};
 
 /// How many processes of one session are remembered.
 const MAX_PROCESSES: usize = 8;
@@ -45,6 +45,8 @@ pub struct Session {
     pub followed_by: Option<String>,
     /// The conversation whose id it took over without having been told so.
     pub(super) guessed_from: Option<String>,
+    /// Since when it goes on as the member of an earlier conversation, without having been told which turn it holds.
+    pub(super) untold_since: Option<LeaseTime>,
     pub(super) orphaned: bool,
     /// Another session entered its process since, and the harness can have several open in one.
     pub(super) shares_process: bool,
@@ -69,6 +71,7 @@ impl Session {
             left_at: None,
             followed_by: None,
             guessed_from: None,
+            untold_since: None,
             orphaned: false,
             shares_process: false,
             server_says: ServerSays::Nothing,
@@ -89,6 +92,11 @@ impl Session {
             Some(known) => *known = sign,
             None => self.signs.push(sign),
         }
+    }
+
+    /// Whether it goes on as a member without knowing which turn it holds, and there was time enough to tell it.
+    pub(super) fn has_forgotten(&self, now: LeaseTime) -> bool {
+        self.untold_since.is_some_and(|since| now.since(since) >= SWITCH_GRACE)
     }
 
     /// Notes a sign that it is open. Returns whether it had ended. Of two signs of the same moment the one that it is open

@@ -325,7 +325,9 @@ fn edits_are_kept(bench: &Bench<'_>) {
     assert_eq!((read(), of_git()), (edited.clone(), Vec::new()), "it is for more than the commit now");
     assert_eq!(edited.files, ["src/ü \"x\".rs"]);
     let cause = GiveBackCause::TurnEnded;
-    bench.run("b", Command::GiveBack { agent_id: agent("a"), cause });
+    bench.run("b", Command::GiveBack { agent_id: agent("a"), turn_id: 0, cause });
+    assert_eq!(read(), edited, "that was another turn");
+    bench.run("b", Command::GiveBack { agent_id: agent("a"), turn_id: 1, cause });
     assert_eq!(read(), TurnEdits::default());
 }
 
@@ -755,6 +757,7 @@ fn sessions_are_stored(bench: &Bench<'_>) {
         guessed_from: None,
         orphaned: true,
         shares_process: false,
+        untold_since: None,
     };
     let other = StoredSession {
         session_id: "s-2".into(),
@@ -763,6 +766,7 @@ fn sessions_are_stored(bench: &Bench<'_>) {
         guessed_from: Some("s".into()),
         orphaned: false,
         shares_process: true,
+        untold_since: Some(at(3)),
         ..session.clone()
     };
     let maintain = |task| bench.store.maintain(task).blocking_recv().unwrap().unwrap();

@@ -179,6 +179,8 @@ pub struct StoredSession {
     pub guessed_from: Option<String>,
     pub orphaned: bool,
     pub shares_process: bool,
+    /// Since when it goes on as the member of an earlier conversation, without having been told which turn it holds.
+    pub untold_since: Option<LeaseTime>,
 }
 
 /// Queries on the last commit.
@@ -274,8 +276,8 @@ pub trait Reader {
     /// The rooms of which an agent is a member that has not left.
     fn rooms_of_agent(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
 
-    /// The rooms in which an agent holds the stick.
-    fn rooms_held_by(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error>;
+    /// The rooms in which an agent holds the stick, and its turn in each.
+    fn turns_held_by(&self, agent_id: &AgentId) -> Result<Vec<(RoomId, i64)>, Error>;
 
     /// The rooms in which nothing was ever written and nothing has happened for their `idle_room_ttl`.
     fn untouched_rooms(&self, policy: &Policy, now: WallTime) -> Result<Vec<RoomId>, Error>;

@@ -108,8 +108,8 @@ impl Reference {
         }
     }
 
-    /// A session is done with its turn, or does not know of it.
-    pub(crate) fn end_turn(&mut self, agent: usize, cause: Cause) -> Outcome {
+    /// A session is done with its turn, or does not know of it. `late`: that was another turn than this.
+    pub(crate) fn end_turn(&mut self, agent: usize, cause: Cause, late: bool) -> Outcome {
         self.command(None, &|this, room, events| {
             let wanted = || {
                 let wants = |(other, m): (&usize, &crate::reference::Member)| {
@@ -122,7 +122,7 @@ impl Reference {
                 Cause::Asking => room.given.by_guard && wanted(),
                 _ => room.given.by_guard,
             };
-            if room.holder == Some(agent) && due {
+            if room.holder == Some(agent) && due && !late {
                 this.hand_back(room, agent, cause, events);
             }
             Ok(())

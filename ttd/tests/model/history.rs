@@ -156,7 +156,12 @@ pub(crate) enum Op {
     /// The process of a commit ends.
     EndCommit,
     /// The holder's session is done with its turn, or does not know of it.
-    GiveBack(Who, Cause),
+    /// `late`: it is about an earlier turn.
+    GiveBack {
+        who: Who,
+        cause: Cause,
+        late: bool,
+    },
     /// The daemon is killed right after the next command is committed.
     Crash,
     /// The daemon ends, in order or not, and another starts, at once or so many milliseconds later.
@@ -396,7 +401,7 @@ fn guarded_op(random: &mut Random, agent: usize) -> Op {
             let cause =
                 [Cause::TurnEnded, Cause::TurnEnded, Cause::BrokenOff, Cause::Asking, Cause::Asking, Cause::Forgotten];
             let who = if random.one_in(5) { Who::Agent(agent) } else { Who::Holder };
-            Op::GiveBack(who, cause[random.below(6) as usize])
+            Op::GiveBack { who, cause: cause[random.below(6) as usize], late: random.one_in(8) }
         }
     }
 }

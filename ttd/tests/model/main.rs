@@ -440,9 +440,10 @@ impl<'a> History<'a> {
                 let came = self.world.run_by_itself(Command::ProcessExited);
                 self.agree(&expected, &came)?;
             }
-            Op::GiveBack(who, cause) => {
+            Op::GiveBack { who, cause, late } => {
                 let number = self.who(who);
-                let expected = self.reference.end_turn(number, cause);
+                let turn_id = self.reference.room.as_ref().map_or(0, |room| room.turn) - i64::from(late);
+                let expected = self.reference.end_turn(number, cause, late);
                 let cause = match cause {
                     Cause::TurnEnded => GiveBackCause::TurnEnded,
                     Cause::BrokenOff => GiveBackCause::BrokenOff,
@@ -452,7 +453,7 @@ impl<'a> History<'a> {
                     Cause::Committed => GiveBackCause::Committed,
                 };
                 self.compare(&expected, |world| {
-                    world.run_by_itself(Command::GiveBack { agent_id: agent(number), cause })
+                    world.run_by_itself(Command::GiveBack { agent_id: agent(number), turn_id, cause })
                 })?;
             }
             Op::Crash => self.world.crash_next(),

@@ -202,6 +202,7 @@ impl Reference {
         if let Some(member) = room.members.get_mut(&agent) {
             member.held = Some(turn);
             member.seen = self.now;
+            member.waited = None;
             room.last_place = member.place;
         }
     }
@@ -351,7 +352,7 @@ impl Reference {
         for agent in told.keys() {
             if let Some(member) = room.members.get_mut(agent) {
                 member.waiting = None;
-                member.waited = Some(self.now);
+                member.waited = (room.holder != Some(*agent)).then_some(self.now);
             }
         }
         self.room = (!deleted).then_some(room);
@@ -452,7 +453,7 @@ impl Reference {
             }
             if let Some(member) = room.members.get_mut(&agent) {
                 member.waiting = Some(kind);
-                member.waited = Some(this.now);
+                member.waited = (room.holder != Some(agent)).then_some(this.now);
             }
             if room.kept_for == Some(agent) && kind != Kind::Park {
                 let passed = room.pending.as_ref().is_none_or(|(_, _, passed)| *passed);
@@ -466,7 +467,10 @@ impl Reference {
     pub(crate) fn end_wait(&mut self, agent: usize, process: Option<u32>) -> (Outcome, Told) {
         self.hang(agent);
         let now = self.now;
-        if let Some(member) = self.room.as_mut().and_then(|room| room.members.get_mut(&agent)) {
+        if let Some(room) = &mut self.room
+            && room.holder != Some(agent)
+            && let Some(member) = room.members.get_mut(&agent)
+        {
             member.waited = Some(now);
         }
         let outcome = self.command(Some((agent, process)), &|_, _, _| Ok(()));

@@ -390,9 +390,12 @@ impl World {
         self.engine().seen(&agent(number));
     }
 
+    /// Notes that a member waited, unless it has its turn.
     fn waited(&mut self, room: &RoomId, number: usize) {
         let lease = self.clock.now().lease;
-        self.engine().presence().waited(room, &agent(number), lease);
+        if self.look(|room| room.owner == Some(agent(number))) != Some(true) {
+            self.engine().presence().waited(room, &agent(number), lease);
+        }
     }
 
     /// Runs a member's command.

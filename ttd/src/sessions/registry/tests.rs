@@ -144,6 +144,34 @@ fn a_cleared_conversation_goes_on_as_the_same_member() {
 }
 
 #[test]
+fn only_a_conversation_that_goes_on_as_a_member_has_to_be_told_what_that_has() {
+    let mut world = World::new();
+    let is_untold = |world: &World, agent: &str| world.registry.untold(&AgentId::trusted(agent)).is_some();
+    world.hook(&claude(1, "a"), SessionStarted, Some("startup"));
+    world.hook(&claude(2, "x"), SessionStarted, Some("startup"));
+    assert!(!is_untold(&world, "claude:a"));
+    world.hook(&claude(2, "y"), SessionStarted, Some("resume"));
+    assert!(!is_untold(&world, "claude:x") && !is_untold(&world, "claude:y"), "a member of its own");
+    world.hook(&claude(1, "b"), SessionStarted, Some("clear"));
+    let (switched, has_forgotten) = (world.now, |world: &World, now: i64| {
+        world.registry.untold(&AgentId::trusted("claude:a")).is_some_and(|session| session.has_forgotten(at(now)))
+    });
+    assert_eq!([1, 2].map(|later| has_forgotten(&world, switched + later)), [false, true]);
+    // Another one at once: there is time again, and one is told for both.
+    world.now += 1;
+    world.hook(&claude(1, "c"), SessionStarted, Some("clear"));
+    assert!(!has_forgotten(&world, switched + 2) && is_untold(&world, "claude:a"));
+    let settled = world.registry.settle_untold(&AgentId::trusted("claude:a"));
+    assert!(!is_untold(&world, "claude:a") && settled.sessions.len() == 2, "{settled:?}");
+    assert_eq!(world.registry.settle_untold(&AgentId::trusted("claude:a")), Changes::default());
+    // A guess that was wrong: the conversation is another member, and has nothing to be told.
+    let guessed = world.file(1, "d", SessionStatus::Idle);
+    assert_eq!(guessed.untold, ["claude:a"].map(AgentId::trusted).into());
+    assert_eq!(world.hook(&claude(1, "d"), SessionStarted, Some("resume")), "claude:d");
+    assert!(!is_untold(&world, "claude:a") && !is_untold(&world, "claude:d"));
+}
+
+#[test]
 fn hooks_of_a_switch_may_arrive_in_any_order() {
     let mut world = World::new();
     world.hook(&claude(1, "a"), SessionStarted, Some("startup"));

@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(120, "120_questions_and_reminders"),
     migration!(121, "121_guard"),
     migration!(130, "130_attempts"),
+    migration!(132, "132_untold_sessions"),
 ];
 
 /// Why a database cannot be brought to our schema.

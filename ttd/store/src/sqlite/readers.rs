@@ -212,7 +212,7 @@ impl Reader for SqliteReader {
         rooms::of_agent(&self.connection, agent_id)
     }
 
-    fn rooms_held_by(&self, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
+    fn turns_held_by(&self, agent_id: &AgentId) -> Result<Vec<(RoomId, i64)>, Error> {
         rooms::held_by(&self.connection, agent_id)
     }
 

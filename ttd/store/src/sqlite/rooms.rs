@@ -473,9 +473,12 @@ pub(super) fn of_agent(connection: &Connection, agent_id: &AgentId) -> Result<Ve
     ids(connection, sql, params![agent_id.as_str()])
 }
 
-/// The rooms in which an agent holds the stick.
-pub(super) fn held_by(connection: &Connection, agent_id: &AgentId) -> Result<Vec<RoomId>, Error> {
-    ids(connection, "SELECT room_id FROM path_rooms WHERE state = 'owned' AND owner = ?1", params![agent_id.as_str()])
+/// The rooms in which an agent holds the stick, and its turn in each.
+pub(super) fn held_by(connection: &Connection, agent_id: &AgentId) -> Result<Vec<(RoomId, i64)>, Error> {
+    let sql = "SELECT room_id, turn_id FROM path_rooms WHERE state = 'owned' AND owner = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
+    let turn = |row: &Row<'_>| Ok((RoomId::from(row.get::<_, String>(0)?), row.get(1)?));
+    statement.query_map([agent_id.as_str()], turn).and_then(Iterator::collect).map_err(query_failed)
 }
 
 /// The rooms in which the stick is held or reserved.

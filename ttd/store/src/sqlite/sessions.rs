@@ -10,7 +10,7 @@ use crate::StoredSession;
 
 pub(super) fn list(connection: &Connection) -> Result<Vec<StoredSession>, Error> {
     let sql = "SELECT harness, session_id, agent_id, processes_json, server_json, cwd, transcript_path, opened_at,
-                 ended_at, left_at, followed_by, guessed_from, orphaned, shares_process FROM sessions";
+                 ended_at, left_at, followed_by, guessed_from, orphaned, shares_process, untold_since FROM sessions";
     let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
     let rows = statement.query_map([], read).map_err(query_failed)?;
     rows.collect::<Result<_, _>>().map_err(query_failed)
@@ -34,13 +34,15 @@ fn read(row: &Row<'_>) -> rusqlite::Result<StoredSession> {
         guessed_from: row.get(11)?,
         orphaned: row.get(12)?,
         shares_process: row.get(13)?,
+        untold_since: lease_time(row, 14)?,
     })
 }
 
 pub(super) fn save(connection: &Connection, session: &StoredSession) -> Result<(), Error> {
     let sql = "INSERT OR REPLACE INTO sessions (harness, session_id, agent_id, processes_json, server_json, cwd,
-                 transcript_path, opened_at, ended_at, left_at, followed_by, guessed_from, orphaned, shares_process)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+                 transcript_path, opened_at, ended_at, left_at, followed_by, guessed_from, orphaned, shares_process,
+                 untold_since)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
     let values = params![
         session.harness,
@@ -57,6 +59,7 @@ pub(super) fn save(connection: &Connection, session: &StoredSession) -> Result<(
         session.guessed_from,
         session.orphaned,
         session.shares_process,
+        session.untold_since.map(lease_text),
     ];
     statement.execute(values).map(|_| ()).map_err(query_failed)
 }

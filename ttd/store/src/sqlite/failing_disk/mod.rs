@@ -161,6 +161,7 @@ fn session(session_id: &str) -> StoredSession {
         guessed_from: None,
         orphaned: false,
         shares_process: false,
+        untold_since: None,
     }
 }
 
