@@ -132,6 +132,20 @@ fn a_message_is_said_once_at_whatever_moment_comes_first() {
 }
 
 #[test]
+fn what_an_agent_told_everybody_hides_nothing_from_the_end_of_a_turn() {
+    let home = home!();
+    let claude = Claude { home: &home, session: "s-1" };
+    let me = two_members(&claude);
+    for n in 0..12 {
+        send(&home, &["all", &format!("news {n:02}")]);
+    }
+    let seq = send(&home, &[&me, "for you alone"]);
+    let reason = claude.held();
+    assert!(reason.contains("for you alone") && reason.contains("news 00") && !reason.contains("news 09"), "{reason}");
+    assert_eq!(standing(&home, seq), delivered());
+}
+
+#[test]
 fn what_another_surface_took_is_not_said() {
     let home = home!();
     let claude = Claude { home: &home, session: "s-1" };

@@ -224,6 +224,8 @@ pub enum WaitReason {
     Draft,
     /// The recipient was woken as often as it may be in an hour.
     WokenTooOften,
+    /// It was handed over several times, and nothing showed that it arrived: it comes with the next thing that the recipient does.
+    Unconfirmed,
     /// No way to the recipient is known, or all of them failed.
     NoWay,
     /// A reason that a newer daemon names and this program does not know.

@@ -55,6 +55,11 @@ impl UnreadCounts {
         self.lock().get(agent).and_then(|rooms| rooms.get(room_id)).copied().unwrap_or_default()
     }
 
+    /// Those for whom messages wait.
+    pub fn agents(&self) -> Vec<AgentId> {
+        self.lock().keys().cloned().collect()
+    }
+
     /// The rooms in which messages wait for a member; those with messages that interrupt come first.
     pub fn rooms_of(&self, agent: &AgentId) -> Vec<(RoomId, Unread)> {
         let counts = self.lock();

@@ -11,6 +11,20 @@ use crate::effect::Effect;
 use crate::room::Room;
 use crate::time::Now;
 
+/// How often a message is handed over by ways that start by themselves while nothing shows that it arrives. After that it comes
+/// with what the session does itself.
+pub const MAX_ATTEMPTS: u32 = 3;
+
+/// What became of a hand-over that had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handled {
+    Arrived,
+    /// Nothing was handed over, or it is known not to have arrived.
+    Not,
+    /// It may have arrived, and nothing shows it.
+    Unclear,
+}
+
 /// A hand-over that has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
@@ -37,7 +51,7 @@ pub(crate) fn begin(
     };
     let begun = rows.iter().filter(is_open).map(|row| {
         let attempt = Attempt { surface, tag: tag.to_owned(), at: now.wall };
-        (handled(row, Some(attempt), now), row.event_seq)
+        (changed(row, Some(attempt), now), row.event_seq)
     });
     begun.unzip()
 }
@@ -48,16 +62,21 @@ pub(crate) fn end(
     rows: &[DeliveryRow],
     recipient: &AgentId,
     tag: &str,
-    arrived: bool,
+    handled: Handled,
     now: Now,
 ) -> (Changes, Vec<Effect>) {
     let of_this = rows.iter().filter(|row| row.attempt.as_ref().is_some_and(|attempt| attempt.tag == tag));
     let surface = of_this.clone().find_map(|row| row.attempt.as_ref()).map(|attempt| attempt.surface);
     match surface {
         None => (Changes::default(), Vec::new()),
-        Some(surface) if arrived => (delivery::delivered(room, of_this, surface, now), Vec::new()),
+        Some(surface) if handled == Handled::Arrived => (delivery::delivered(room, of_this, surface, now), Vec::new()),
         Some(_) => {
-            let changed = of_this.map(|row| handled(row, None, now)).collect();
+            let ended = |row: &DeliveryRow| {
+                let mut change = changed(row, None, now);
+                change.after.attempts += u32::from(handled == Handled::Unclear);
+                change
+            };
+            let changed = of_this.map(ended).collect();
             let offer = Effect::Offer { agent_id: recipient.clone() };
             (Changes { changed, opened: Vec::new() }, vec![offer])
         }
@@ -65,7 +84,7 @@ pub(crate) fn end(
 }
 
 /// A delivery whose hand-over began or ended, and which is as open as before.
-fn handled(row: &DeliveryRow, attempt: Option<Attempt>, now: Now) -> DeliveryChange {
+fn changed(row: &DeliveryRow, attempt: Option<Attempt>, now: Now) -> DeliveryChange {
     let mut change = DeliveryChange::new(row, row.state, now.wall);
     change.after.attempt = attempt;
     change.is_internal = true;
@@ -133,13 +152,22 @@ mod tests {
         assert_eq!(delivery::due(&mut room, std::slice::from_ref(&row), now(10)), Changes::default());
         assert_eq!(delivery::due_again(&row, now(9).deadline), Some(now(10).deadline));
         assert_eq!(delivery::due_again(&row, now(10).deadline), None, "nobody looks again and again");
-        let (failed, effects) = end(&mut room, &[row], &id("b"), "t", false, now(20));
+        let (failed, effects) = end(&mut room, &[row], &id("b"), "t", Handled::Unclear, now(20));
         let open = &failed.changed[0].after;
-        assert_eq!((open.state, &open.attempt), (DeliveryState::Pending, &None));
+        assert_eq!((open.state, &open.attempt, open.attempts), (DeliveryState::Pending, &None, 1));
         assert_eq!(effects, [Effect::Offer { agent_id: id("b") }]);
         assert_eq!(delivery::due_again(open, now(20).deadline), Some(now(10).deadline), "it is due at once");
         let expired = delivery::due(&mut room, std::slice::from_ref(open), now(20));
         assert_eq!(expired.changed[0].after.state, DeliveryState::Expired);
+    }
+
+    #[test]
+    fn only_a_hand_over_that_may_have_arrived_is_counted() {
+        let mut room = room(&["a", "b"]);
+        for (handled, attempts) in [(Handled::Not, 0), (Handled::Unclear, 1)] {
+            let (ended, effects) = end(&mut room, &[begun(open(7))], &id("b"), "t", handled, now(1));
+            assert_eq!((ended.changed[0].after.attempts, effects.len()), (attempts, 1), "{handled:?}");
+        }
     }
 
     #[test]
@@ -151,7 +179,7 @@ mod tests {
         let row = over.changed[0].after.clone();
         assert_eq!((row.state, row.is_over, row.attempt.is_some()), (DeliveryState::Pending, true, true));
         assert_eq!(over.opened.len(), 1);
-        let (arrived, _) = end(&mut room, &[row], &id("b"), "t", true, now(11));
+        let (arrived, _) = end(&mut room, &[row], &id("b"), "t", Handled::Arrived, now(11));
         assert_eq!((arrived.changed[0].after.state, arrived.opened.len()), (DeliveryState::Delivered, 0));
     }
 
@@ -159,9 +187,9 @@ mod tests {
     fn what_arrived_is_delivered_by_its_surface_and_under_its_tag_alone() {
         let mut room = room(&["a", "b"]);
         let row = begun(DeliveryRow { notify_on_delivery: true, ..open(7) });
-        let other = end(&mut room, std::slice::from_ref(&row), &id("b"), "u", true, now(1));
+        let other = end(&mut room, std::slice::from_ref(&row), &id("b"), "u", Handled::Arrived, now(1));
         assert_eq!(other, (Changes::default(), Vec::new()));
-        let (arrived, effects) = end(&mut room, &[row], &id("b"), "t", true, now(1));
+        let (arrived, effects) = end(&mut room, &[row], &id("b"), "t", Handled::Arrived, now(1));
         let change = &arrived.changed[0];
         assert_eq!((change.after.state, change.surface), (DeliveryState::Delivered, Some(Surface::Terminal)));
         assert_eq!((&change.after.attempt, change.is_internal), (&None, false));

@@ -12,6 +12,7 @@ use tt_proto::policy::PolicyOverrides;
 use tt_proto::requests::{MAX_COUNTED, MAX_LISTED};
 use tt_proto::{AgentId, LeaseId, NoteId, ReminderId, WallTime};
 
+use crate::attempts::Handled;
 use crate::delivery::{DeliveryRow, MAX_TAKE, MessageRow};
 use crate::guard::{GiveBackCause, GuardedAction};
 use crate::reminders::ReminderRow;
@@ -160,6 +161,8 @@ pub enum Command {
         from: Option<AgentId>,
         /// Only what concerns this question of the caller.
         about: Option<i64>,
+        /// Only these.
+        among: Option<Vec<i64>>,
         /// The caller works: what is for later stays.
         mid_turn: bool,
         /// With more than this waiting, the older ones are skipped.
@@ -230,12 +233,12 @@ pub enum Command {
         surface: Surface,
         tag: String,
     },
-    /// It is known whether they arrived.
+    /// It is known what became of that.
     EndAttempt {
         recipient: AgentId,
         event_seqs: Vec<i64>,
         tag: String,
-        arrived: bool,
+        handled: Handled,
     },
 }
 
@@ -309,12 +312,14 @@ impl Command {
         let me = || caller.map(|caller| caller.agent_id().clone());
         let of_caller = |needs: &dyn Fn(AgentId) -> Needs| me().map_or(Needs::Nothing, needs);
         match self {
-            Command::TakeMessages { from, about, mid_turn, max_replay, .. } => of_caller(&|recipient| {
+            Command::TakeMessages { among: None, from, about, mid_turn, max_replay, .. } => of_caller(&|recipient| {
                 let skipped = max_replay.map_or(0, |max| max.saturating_add(MAX_LISTED));
                 let limit = skipped.saturating_add(MAX_TAKE + MAX_COUNTED);
                 Needs::Inbox { recipient, from: from.clone(), about: *about, mid_turn: *mid_turn, limit }
             }),
-            Command::ConfirmMessages { event_seqs, .. } | Command::ReturnMessages { event_seqs } => {
+            Command::ConfirmMessages { event_seqs, .. }
+            | Command::ReturnMessages { event_seqs }
+            | Command::TakeMessages { among: Some(event_seqs), .. } => {
                 of_caller(&|recipient| Needs::Deliveries { recipient, event_seqs: event_seqs.clone() })
             }
             Command::BeginAttempt { recipient, event_seqs, .. } | Command::EndAttempt { recipient, event_seqs, .. } => {

@@ -382,8 +382,8 @@ fn apply_by_itself(
             let (changed, event_seqs) = attempts::begin(room, &rows.deliveries, recipient, *surface, tag, now);
             return Ok(Applied { changed, ..Applied::reply(Reply::Begun { event_seqs }) });
         }
-        Command::EndAttempt { recipient, tag, arrived, .. } => {
-            let (changes, effects) = attempts::end(room, &rows.deliveries, recipient, tag, *arrived, now);
+        Command::EndAttempt { recipient, tag, handled, .. } => {
+            let (changes, effects) = attempts::end(room, &rows.deliveries, recipient, tag, *handled, now);
             let reply = Reply::Count(changes.changed.len());
             let mut applied = Applied { effects, ..Applied::reply(reply) };
             applied.add(changes);
@@ -496,8 +496,15 @@ mod tests {
     fn take(room: &Room, open: &[i64], access: TakeAccess) -> Result<Vec<i64>, ErrorCode> {
         let delivery = |seq: &i64| DeliveryRow { event_seq: *seq, recipient: id("a"), ..DeliveryRow::default() };
         let rows = Rows { deliveries: open.iter().map(delivery).collect(), ..Rows::default() };
-        let command =
-            Command::TakeMessages { from: None, about: None, mid_turn: false, max_replay: None, limit: 10, access };
+        let command = Command::TakeMessages {
+            from: None,
+            about: None,
+            among: None,
+            mid_turn: false,
+            max_replay: None,
+            limit: 10,
+            access,
+        };
         let decision = decide(room, &rows, &Request::new(Some(caller("a", 1)), command), now(0)).map_err(|e| e.code)?;
         match decision.reply {
             Reply::Taken { event_seqs, .. } => Ok(event_seqs),
@@ -520,8 +527,15 @@ mod tests {
         let mut room = room(&["a", "b"]);
         room.member_mut(&id("a")).unwrap().status = tt_proto::room::MemberStatus::Gone;
         let joined = |access| {
-            let command =
-                Command::TakeMessages { from: None, about: None, mid_turn: false, max_replay: None, limit: 10, access };
+            let command = Command::TakeMessages {
+                from: None,
+                about: None,
+                among: None,
+                mid_turn: false,
+                max_replay: None,
+                limit: 10,
+                access,
+            };
             let request = Request::new(Some(caller("a", 1)), command);
             decide(&room, &Rows::default(), &request, now(0)).unwrap().room.events.len()
         };
@@ -626,6 +640,7 @@ mod tests {
         let command = Command::TakeMessages {
             from: None,
             about: None,
+            among: None,
             mid_turn: false,
             max_replay: None,
             limit: 10,

@@ -20,6 +20,7 @@ use crate::effect::Effect;
 use crate::notices;
 use crate::room::Room;
 use crate::time::{DeadlineTime, Now};
+use crate::wakes::Wakes;
 
 /// The most messages that are taken at once.
 pub const MAX_TAKE: usize = 200;
@@ -34,6 +35,7 @@ pub struct NewDelivery {
     pub event: usize,
     pub recipient: AgentId,
     pub delivery_hint: DeliveryHint,
+    pub wakes: Wakes,
     pub expires_at: Option<DeadlineTime>,
     pub expects_reply: bool,
     pub reply_to: Option<i64>,
@@ -50,6 +52,7 @@ pub struct DeliveryRow {
     pub from: Option<AgentId>,
     pub state: DeliveryState,
     pub delivery_hint: DeliveryHint,
+    pub wakes: Wakes,
     pub expires_at: Option<DeadlineTime>,
     pub expects_reply: bool,
     /// The message it replies to; of a notice, the message it is about.
@@ -66,6 +69,8 @@ pub struct DeliveryRow {
     pub held_by: Option<ConnectionId>,
     /// The hand-over that has begun and cannot be recalled, until it is known what became of it.
     pub attempt: Option<Attempt>,
+    /// How many hand-overs have ended of which nothing showed that they arrived.
+    pub attempts: u32,
 }
 
 /// A message as it is stored, as far as a rule needs it.

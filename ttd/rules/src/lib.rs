@@ -27,8 +27,9 @@ pub mod takeover;
 pub mod testing;
 mod time;
 mod turn;
+mod wakes;
 
-pub use attempts::Attempt;
+pub use attempts::{Attempt, Handled, MAX_ATTEMPTS};
 pub use command::{
     Caller, Command, ConnectionId, Needs, NewReminder, Overview, Recipients, Request, Rows, SendOptions, TakeAccess,
 };
@@ -42,3 +43,4 @@ pub use reminders::{ReminderChange, ReminderRow};
 pub use room::{EventDraft, HandoffAt, HeldHandoff, Member, Removal, Room, TurnEdits, Waiting};
 pub use time::{DeadlineTime, LeaseTime, Now};
 pub use turn::{Turn, WaitEnd};
+pub use wakes::Wakes;

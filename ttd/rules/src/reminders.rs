@@ -10,9 +10,10 @@ use tt_proto::{AgentId, Error, ErrorCode, ReminderId};
 
 use crate::command::NewReminder;
 use crate::delivery::NewDelivery;
-use crate::room::{EventDraft, Room};
+use crate::room::{EventDraft, Member, Room};
 use crate::sending::{check_ahead, check_body};
 use crate::time::{DeadlineTime, Now};
+use crate::wakes::Wakes;
 use crate::{names, notices};
 
 /// A reminder as it is stored.
@@ -120,11 +121,15 @@ pub(crate) fn due(room: &mut Room, reminder: &ReminderRow, now: Now) -> (Reminde
         late_ms: notices::late_ms(late),
         ..MessageSent::default()
     };
+    // It is nobody's call at this moment: on whose account it wakes shows who set it.
+    let from_person = room.member(&reminder.from).is_some_and(Member::is_person);
+    let wakes = if from_person { Wakes::ByPerson } else { Wakes::ByAgent };
     let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, &reminder.from);
     event.to = Some(reminder.to.clone());
     event.payload = RawJson::of(&payload).ok();
     room.events.push(event);
-    let opened = NewDelivery { event: room.events.len() - 1, recipient: reminder.to.clone(), ..NewDelivery::default() };
+    let event = room.events.len() - 1;
+    let opened = NewDelivery { event, recipient: reminder.to.clone(), wakes, ..NewDelivery::default() };
     (next(reminder, late), Some(opened))
 }
 

@@ -14,6 +14,7 @@ use crate::delivery::{DeliveryChange, NewDelivery};
 use crate::names;
 use crate::room::{EventDraft, Room};
 use crate::time::Now;
+use crate::wakes::Wakes;
 
 /// What a member sends.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub(crate) fn send(room: &mut Room, draft: &Draft<'_>, rows: &Rows, now: Now) ->
         expires_at: timeout.map(|timeout| now.wall + timeout),
         ..MessageSent::default()
     };
+    let answers_question = reply_to.is_some() && rows.deliveries.first().is_some_and(|row| row.expects_reply);
+    let wakes = Wakes::of(&payload, to.is_some(), answers_question);
     let mut event = EventDraft::new(EventType::MessageSent, room.turn_id, draft.from);
     event.to = to;
     event.payload = Some(RawJson::of(&payload).map_err(|e| Error::new(ErrorCode::InvalidBody, e.to_string()))?);
@@ -71,6 +74,7 @@ pub(crate) fn send(room: &mut Room, draft: &Draft<'_>, rows: &Rows, now: Now) ->
         event,
         recipient,
         delivery_hint: draft.hint,
+        wakes,
         expires_at: timeout.map(|timeout| now.deadline + timeout),
         expects_reply,
         reply_to,

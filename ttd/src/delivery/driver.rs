@@ -20,9 +20,10 @@ use tokio::task::{self, JoinSet};
 use tt_proto::block::{self, Line};
 use tt_proto::delivery::WayName;
 use tt_proto::message::MAX_BATCH_BYTES;
+use tt_proto::requests::MAX_COUNTED;
 use tt_proto::{AgentId, Error, ErrorCode, RoomId};
-use tt_rules::{Command, DeliveryRow, LeaseTime, Room};
-use tt_store::Reader;
+use tt_rules::{Command, DeliveryRow, Handled, LeaseTime, MAX_ATTEMPTS, Room};
+use tt_store::{OpenQuery, Reader};
 
 use super::pending::{self, Pending};
 use super::plan::{self, Doing, HandOver, LeftOut, Plan, Reach, Recipient, RoomFacts};
@@ -42,26 +43,20 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 /// How soon something that could not be read or stored is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How many messages of a room are looked at for one plan.
-const MAX_PLANNED: usize = 50;
-
 /// Runs until it is cancelled. `wakes`: agents for whom something may have changed.
 pub async fn run(engine: Engine, recipients: Recipients, mut wakes: UnboundedReceiver<AgentId>) {
     let mut couriers = Couriers::default();
     for (agent_id, begun) in unfinished(&engine).await {
         couriers.start(Courier::new(&engine, &recipients, &agent_id), begun);
     }
+    // What waited before, and what is known of sessions by now, wakes nobody any more.
+    for agent_id in engine.unread().agents() {
+        couriers.wake_or_start(&engine, &recipients, &agent_id);
+    }
     loop {
         tokio::select! {
             woken = wakes.recv() => match woken {
-                Some(agent_id) if couriers.wake(&agent_id) => {}
-                Some(agent_id) => {
-                    let rooms: Vec<RoomId> =
-                        engine.unread().rooms_of(&agent_id).into_iter().map(|(room_id, _)| room_id).collect();
-                    if recipients.can_start(&agent_id, &rooms) {
-                        couriers.start(Courier::new(&engine, &recipients, &agent_id), Vec::new());
-                    }
-                }
+                Some(agent_id) => couriers.wake_or_start(&engine, &recipients, &agent_id),
                 None => return,
             },
             Some(ended) = couriers.tasks.join_next_with_id(), if !couriers.tasks.is_empty() => {
@@ -88,6 +83,17 @@ impl Couriers {
     fn wake(&self, agent_id: &AgentId) -> bool {
         let woken = self.woken.get(agent_id);
         woken.inspect(|woken| woken.send_modify(|count| *count += 1)).is_some()
+    }
+
+    /// Wakes the courier of an agent, or starts one if there may be something to do.
+    fn wake_or_start(&mut self, engine: &Engine, recipients: &Recipients, agent_id: &AgentId) {
+        if self.wake(agent_id) {
+            return;
+        }
+        let rooms: Vec<RoomId> = engine.unread().rooms_of(agent_id).into_iter().map(|(room_id, _)| room_id).collect();
+        if recipients.can_start(agent_id, &rooms) {
+            self.start(Courier::new(engine, recipients, agent_id), Vec::new());
+        }
     }
 
     fn start(&mut self, mut courier: Courier, begun: Vec<(WayName, Begun)>) {
@@ -166,6 +172,8 @@ type WokenUp = watch::Receiver<u64>;
 /// What there is to do for an agent.
 struct Look {
     pending: Vec<Pending>,
+    /// How many messages wait that could be handed over.
+    count: usize,
     plan: Plan,
 }
 
@@ -191,7 +199,7 @@ impl Courier {
                 }
             };
             if let Some(hand_over) = &look.plan.hand_over
-                && self.carry_out(hand_over, &look.pending, woken).await
+                && self.carry_out(hand_over, &look, woken).await
             {
                 continue;
             }
@@ -209,21 +217,24 @@ impl Courier {
     async fn look(&self) -> Result<Look, Error> {
         let rooms: Vec<RoomId> =
             self.engine.unread().rooms_of(&self.agent_id).into_iter().map(|(room_id, _)| room_id).collect();
-        let (mut facts, mut found): (Vec<RoomFacts>, Vec<Pending>) = (Vec::new(), Vec::new());
+        let (mut facts, mut found, mut count): (Vec<RoomFacts>, Vec<Pending>, usize) = (Vec::new(), Vec::new(), 0);
+        let wanted = OpenQuery { max_attempts: Some(MAX_ATTEMPTS), ..OpenQuery::of(MAX_COUNTED) };
         if self.recipients.can_start(&self.agent_id, &rooms) {
             for room_id in &rooms {
                 let (this, agent_id, place) = (self.recipients.clone(), self.agent_id.clone(), facts.len());
                 let now = self.engine.clock().now();
                 let view = move |room: &Room, reader: &dyn Reader| {
                     let facts = this.in_room(room, &agent_id, None, now);
-                    let mut pending = pending::read(room, reader, &agent_id, this.listeners(), MAX_PLANNED, now)?;
-                    pending.iter_mut().for_each(|pending| pending.message.room = place);
-                    Ok((facts, pending))
+                    let listeners = this.listeners();
+                    let mut found = pending::read(room, reader, &agent_id, listeners, wanted, usize::MAX, now)?;
+                    found.pending.iter_mut().for_each(|pending| pending.message.room = place);
+                    Ok((facts, found))
                 };
                 match self.engine.look(room_id, view).await {
-                    Ok((of_room, pending)) => {
+                    Ok((of_room, in_room)) => {
                         facts.push(of_room);
-                        found.extend(pending);
+                        count += in_room.count;
+                        found.extend(in_room.pending);
                     }
                     Err(e) if e.code == ErrorCode::RoomNotFound => {}
                     Err(e) => return Err(e),
@@ -236,13 +247,13 @@ impl Courier {
         let recipient = Recipient { doing, since, rooms: &facts, woken: &woken };
         let messages: Vec<plan::Message> = found.iter().map(|pending| pending.message).collect();
         let plan = plan::plan(&messages, &recipient, MAX_BATCH_BYTES, self.engine.clock().now());
-        Ok(Look { pending: found, plan })
+        Ok(Look { pending: found, count, plan })
     }
 
     /// Hands over what was planned. Returns whether anything came of it.
-    async fn carry_out(&self, planned: &HandOver, pending: &[Pending], woken: &mut WokenUp) -> bool {
+    async fn carry_out(&self, planned: &HandOver, look: &Look, woken: &mut WokenUp) -> bool {
         let Some(way) = self.recipients.way(planned.way).cloned() else { return false };
-        let Some(block) = self.begin(planned, pending).await else { return false };
+        let Some(block) = self.begin(planned, look).await else { return false };
         let began = self.now();
         let attempt = block.attempt.clone();
         let handing = self.at_a_distance(&way, HAND_OVER_LIMIT, move |way| async move { way.hand_over(&block).await });
@@ -261,22 +272,22 @@ impl Courier {
             Handed::NotNow { because, retry } => {
                 // First, so that nobody plans with this way meanwhile.
                 failures.not_now(agent_id, planned.way, LeftOut { until: self.now() + retry, because });
-                self.end(&attempt, false).await;
+                self.end(&attempt, Handled::Not).await;
             }
             Handed::Failed(why) => {
                 tracing::info!(way = planned.way.as_str(), "handing over to {agent_id} failed: {why}");
                 failures.failed(agent_id, planned.way, self.now());
-                self.end(&attempt, false).await;
+                self.end(&attempt, Handled::Not).await;
             }
         }
         true
     }
 
     /// Stores that a hand-over begins. None if nothing of it is open any more.
-    async fn begin(&self, planned: &HandOver, pending: &[Pending]) -> Option<Block> {
+    async fn begin(&self, planned: &HandOver, look: &Look) -> Option<Block> {
         let tag = block::fresh_tag();
         let surface = planned.way.surface();
-        let chosen: Vec<&Pending> = planned.messages.iter().map(|place| &pending[*place]).collect();
+        let chosen: Vec<&Pending> = planned.messages.iter().map(|place| &look.pending[*place]).collect();
         let mut messages: Vec<(RoomId, Vec<i64>)> = Vec::new();
         for pending in &chosen {
             match messages.iter_mut().find(|(room_id, _)| *room_id == pending.room_id) {
@@ -285,9 +296,16 @@ impl Courier {
             }
         }
         for (room_id, seqs) in &mut messages {
-            let begun = self.engine.begin_attempt(room_id, &self.agent_id, seqs.clone(), surface, &tag).await;
-            // What may have been stored is found when it is ended, or by the next daemon.
-            *seqs = begun.inspect_err(|e| tracing::error!("storing a hand-over: {e}")).unwrap_or_default();
+            match self.engine.begin_attempt(room_id, &self.agent_id, seqs.clone(), surface, &tag).await {
+                Ok(begun) => *seqs = begun,
+                Err(e) => {
+                    tracing::error!("storing a hand-over: {e}");
+                    // It may have been stored all the same, and nothing is handed over.
+                    let messages = vec![(room_id.clone(), std::mem::take(seqs))];
+                    let begun = Begun { agent_id: self.agent_id.clone(), tag: tag.clone(), messages };
+                    self.end(&begun, Handled::Not).await;
+                }
+            }
         }
         messages.retain(|(_, seqs)| !seqs.is_empty());
         let is_begun = |pending: &&&Pending| {
@@ -297,7 +315,7 @@ impl Courier {
         if lines.is_empty() {
             return None;
         }
-        let more = pending.len() - lines.len();
+        let more = look.count.saturating_sub(lines.len());
         let text = block::frame_tagged(&tag, &lines, more);
         let attempt = Begun { agent_id: self.agent_id.clone(), tag, messages };
         Some(Block { attempt, text, breaks_off: planned.breaks_off })
@@ -310,18 +328,17 @@ impl Courier {
             tracing::warn!(tag = begun.tag, "{} is not known here: what it began stays as it is", name.as_str());
             return;
         };
-        let arrived = self.arrives(&way, begun, began, woken).await;
+        let handled = self.arrives(&way, begun, began, woken).await;
         let failures = self.recipients.failures();
-        if arrived {
-            failures.worked(&self.agent_id, name);
-        } else {
-            failures.failed(&self.agent_id, name, self.now());
+        match handled {
+            Handled::Arrived => failures.worked(&self.agent_id, name),
+            Handled::Not | Handled::Unclear => failures.failed(&self.agent_id, name, self.now()),
         }
-        self.end(begun, arrived).await;
+        self.end(begun, handled).await;
     }
 
     /// Waits until it is known whether a block arrived.
-    async fn arrives(&self, way: &Arc<dyn Way>, begun: &Begun, began: LeaseTime, woken: &mut WokenUp) -> bool {
+    async fn arrives(&self, way: &Arc<dyn Way>, begun: &Begun, began: LeaseTime, woken: &mut WokenUp) -> Handled {
         let look = || {
             let (way, begun) = (way.clone(), begun.clone());
             AbortOnDrop(tokio::spawn(async move { way.look(&begun).await }))
@@ -338,8 +355,8 @@ impl Courier {
             };
             tokio::select! {
                 arrived = answer => match arrived {
-                    Arrived::Yes => return true,
-                    Arrived::No => return false,
+                    Arrived::Yes => return Handled::Arrived,
+                    Arrived::No => return Handled::Not,
                     Arrived::Unknown => looking = None,
                 },
                 changed = woken.changed() => match changed {
@@ -355,7 +372,11 @@ impl Courier {
                     drop(looking);
                     let begun = begun.clone();
                     let last = |way: Arc<dyn Way>| async move { way.look(&begun).await };
-                    return self.at_a_distance(way, LAST_LOOK_LIMIT, last).await == Ok(Arrived::Yes);
+                    return match self.at_a_distance(way, LAST_LOOK_LIMIT, last).await {
+                        Ok(Arrived::Yes) => Handled::Arrived,
+                        Ok(Arrived::No) => Handled::Not,
+                        Ok(Arrived::Unknown) | Err(_) => Handled::Unclear,
+                    };
                 }
             }
         }
@@ -372,10 +393,10 @@ impl Courier {
     }
 
     /// Stores what became of a hand-over.
-    async fn end(&self, begun: &Begun, arrived: bool) {
+    async fn end(&self, begun: &Begun, handled: Handled) {
         for (room_id, event_seqs) in &begun.messages {
             let (recipient, tag, event_seqs) = (self.agent_id.clone(), begun.tag.clone(), event_seqs.clone());
-            let command = Command::EndAttempt { recipient, event_seqs, tag, arrived };
+            let command = Command::EndAttempt { recipient, event_seqs, tag, handled };
             loop {
                 match self.engine.run_system_command(room_id, command.clone()).await {
                     Ok(()) => break,
@@ -429,5 +450,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
+#[cfg(test)]
+mod forgetful_store;
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tt_proto::delivery::{WaitReason, WayName};
 use tt_proto::message::{DeliveryHint, MAX_BATCH};
 use tt_proto::policy::Policy;
-use tt_rules::{DeadlineTime, LeaseTime, Now};
+use tt_rules::{DeadlineTime, LeaseTime, MAX_ATTEMPTS, Now, Wakes};
 
-use super::wakes::{Wakes, Woken};
+use super::wakes::Woken;
 
 /// What the session of a recipient does, as far as that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +141,8 @@ pub struct Message {
     pub wakes: Wakes,
     /// A surface has it already.
     pub is_taken: bool,
+    /// How many hand-overs have ended of which nothing showed that they arrived.
+    pub attempts: u32,
     /// How much of a block it takes.
     pub bytes: usize,
 }
@@ -227,8 +229,11 @@ pub fn plan(messages: &[Message], recipient: &Recipient<'_>, max_bytes: usize, n
         (0..messages.len()).filter(|place| goes((&messages[*place], &steps[*place]))).collect();
     let cause = chosen.iter().filter(|place| matches!(steps[**place], Step::HandOver { .. }));
     let cause = cause.map(|place| messages[*place].wakes).max().filter(|_| wakes);
-    chosen.sort_by_key(|place| (Reverse(messages[*place].hint), messages[*place].event_seq));
+    let order = |place: &usize| (Reverse(messages[*place].hint), messages[*place].event_seq);
+    // What only comes along takes the room that is left.
+    chosen.sort_by_key(|place| (matches!(steps[*place], Step::Along), order(place)));
     chosen.truncate(fitting(&chosen, messages, recipient.rooms, max_bytes));
+    chosen.sort_by_key(order);
     let wait = |(place, step): (usize, &Step)| match step {
         _ if chosen.contains(&place) => None,
         Step::Wait(wait) => Some((place, *wait)),
@@ -291,6 +296,10 @@ fn step(message: &Message, recipient: &Recipient<'_>, now: Now) -> Step {
         (There::Gone, _) | (_, Doing::Gone) => gone(),
         (_, Doing::Asking) => Step::Wait(Wait::because(WaitReason::Asking)),
         (_, Doing::Unknown) => Step::Wait(Wait::because(WaitReason::Unknown)),
+        // It may have arrived each time: what starts by itself repeats it no more, and the next thing that the session does brings it.
+        (_, Doing::Idle) if message.attempts >= MAX_ATTEMPTS && starts(|able| able.idle).next().is_some() => {
+            Step::Wait(Wait::because(WaitReason::Unconfirmed))
+        }
         (_, Doing::Busy) => busy(message, recipient, now, starts(|able| able.busy)),
         (_, Doing::Idle) => wake(message, recipient, now, starts(|able| able.idle).map(|way| (way.name, way.left_out))),
     }

@@ -5,12 +5,11 @@ use std::time::Duration;
 use tt_proto::AgentId;
 use tt_proto::delivery::{DeliveryState, Recipient, WaitReason, Waits};
 use tt_proto::message::{DeliveryHint, MAX_BATCH_BYTES};
-use tt_rules::{Now, Room, names};
+use tt_rules::{MAX_ATTEMPTS, Now, Room, Wakes, names};
 use tt_store::StoredDelivery;
 
 use super::plan;
 use super::recipients::Recipients;
-use super::wakes::Wakes;
 
 /// A message, as far as it matters why it waits.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +19,8 @@ pub struct Waiting {
     pub wakes: Wakes,
     /// A surface has it, or it is being handed over.
     pub is_taken: bool,
+    /// How many hand-overs have ended of which nothing showed that they arrived.
+    pub attempts: u32,
 }
 
 /// Why a message waits for a recipient at this moment.
@@ -28,8 +29,8 @@ pub fn waits(room: &Room, agent_id: &AgentId, message: Waiting, recipients: &Rec
     let facts = [recipients.in_room(room, agent_id, None, now)];
     let woken = recipients.told().woken(agent_id);
     let recipient = plan::Recipient { doing, since, rooms: &facts, woken: &woken };
-    let Waiting { hint, from_person, wakes, is_taken } = message;
-    let message = plan::Message { event_seq: 0, room: 0, hint, from_person, wakes, is_taken, bytes: 0 };
+    let Waiting { hint, from_person, wakes, is_taken, attempts } = message;
+    let message = plan::Message { event_seq: 0, room: 0, hint, from_person, wakes, is_taken, attempts, bytes: 0 };
     let plan = plan::plan(&[message], &recipient, MAX_BATCH_BYTES, now);
     let because = plan.wait_of(0).map_or(WaitReason::OnItsWay, |wait| wait.because);
     let since = since.map(|since| now.lease.since(since));
@@ -40,11 +41,10 @@ pub fn waits(room: &Room, agent_id: &AgentId, message: Waiting, recipients: &Rec
     Waits { because, text: text(because, since, harness) }
 }
 
-/// How a message stands with one recipient. `wakes` and `from_person` are the message's.
+/// How a message stands with one recipient. `from_person` is the message's.
 pub fn of_message(
     room: &Room,
     delivery: &StoredDelivery,
-    wakes: Wakes,
     from_person: bool,
     recipients: &Recipients,
     now: Now,
@@ -52,7 +52,8 @@ pub fn of_message(
     let row = &delivery.row;
     let inbox = (room.room_id.clone(), row.recipient.clone());
     let is_taken = row.is_taken() || recipients.listeners().holder(&inbox, row.event_seq).is_some();
-    let message = Waiting { hint: row.delivery_hint, from_person, wakes, is_taken };
+    let (hint, wakes, attempts) = (row.delivery_hint, row.wakes, row.attempts);
+    let message = Waiting { hint, from_person, wakes, is_taken, attempts };
     let is_open = row.state == DeliveryState::Pending;
     Recipient {
         display_name: names::unique_name(room, &row.recipient).map(str::to_owned),
@@ -85,6 +86,11 @@ fn text(because: WaitReason, since: Option<Duration>, harness: Option<&str>) -> 
         WaitReason::Removed => "not a member any more: comes if it joins again".to_owned(),
         WaitReason::Draft => "a person is typing there".to_owned(),
         WaitReason::WokenTooOften => "was woken as often as it may be in an hour".to_owned(),
+        WaitReason::Unconfirmed => {
+            format!(
+                "idle{since}; was handed over {MAX_ATTEMPTS} times and nothing shows that it arrived: comes with the next thing it does"
+            )
+        }
         WaitReason::NoWay | WaitReason::Other => {
             let hooks = harness.map_or_else(String::new, |harness| format!(" (tt install {harness} adds hooks)"));
             format!("idle{since}, and no way wakes it: comes with its next call{hooks}")

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tt_proto::{AgentId, RoomId};
-use tt_rules::LeaseTime;
+use tt_rules::{LeaseTime, Wakes};
 
 use super::facts::Stick;
-use super::wakes::{Wakes, Woken};
+use super::wakes::Woken;
 
 /// How many sessions are remembered. Past that all are forgotten, which costs each of them a few lines.
 const MAX_SESSIONS: usize = 4096;

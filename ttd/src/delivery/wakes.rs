@@ -1,41 +1,15 @@
-//! Who may wake an idle session, and how often. Pure.
+//! How often an idle session may be woken. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tt_proto::message::MessageSent;
-use tt_rules::LeaseTime;
+use tt_rules::{LeaseTime, Wakes};
 
 /// The time in which wakes are counted.
 const PERIOD: Duration = Duration::from_secs(60 * 60);
 
 /// How often people may wake a session in that time.
 const MAX_WAKES_BY_PEOPLE: usize = 60;
-
-/// Whether a message may go to a session that is idle, and on whose account. The best is the greatest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wakes {
-    /// It comes with the next thing that the session does.
-    Never,
-    ByAgent,
-    ByPerson,
-    /// The answer to a question of its own.
-    Answer,
-}
-
-impl Wakes {
-    /// Whether a message wakes its recipient. What an agent tells everybody, and what became of something, does not.
-    /// `is_named`: it is addressed to the recipient. `answers`: it answers a question of the recipient.
-    pub fn of(payload: &MessageSent, is_named: bool, answers: bool) -> Self {
-        match payload {
-            MessageSent { notice: Some(_), .. } => Self::Never,
-            _ if answers => Self::Answer,
-            MessageSent { from_person: true, .. } => Self::ByPerson,
-            _ if is_named => Self::ByAgent,
-            _ => Self::Never,
-        }
-    }
-}
 
 /// When a session was woken, or kept from becoming idle, within the last hour.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,32 +54,9 @@ impl Woken {
 
 #[cfg(test)]
 mod tests {
-    use tt_proto::message::Notice;
     use tt_rules::testing::at;
 
     use super::*;
-
-    #[test]
-    fn a_broadcast_of_an_agent_and_a_notice_wake_nobody() {
-        let plain = MessageSent::default;
-        let person = || MessageSent { from_person: true, ..plain() };
-        let notice = || MessageSent { notice: Some(Notice::Expired), ..plain() };
-        let reminder = || MessageSent { reminder_id: Some("r".into()), ..plain() };
-        let reply = || MessageSent { reply_to: Some(1), ..plain() };
-        let table = [
-            ("an agent, by name", plain(), true, false, Wakes::ByAgent),
-            ("an agent, to everybody", plain(), false, false, Wakes::Never),
-            ("a person, by name", person(), true, false, Wakes::ByPerson),
-            ("a person, to everybody", person(), false, false, Wakes::ByPerson),
-            ("a notice", notice(), true, false, Wakes::Never),
-            ("a reminder", reminder(), true, false, Wakes::ByAgent),
-            ("a reply to what was no question", reply(), true, false, Wakes::ByAgent),
-            ("an answer", reply(), true, true, Wakes::Answer),
-        ];
-        for (case, payload, is_named, answers, expected) in table {
-            assert_eq!(Wakes::of(&payload, is_named, answers), expected, "{case}");
-        }
-    }
 
     #[test]
     fn agents_wake_a_session_a_bounded_number_of_times_in_an_hour_and_people_more_often() {

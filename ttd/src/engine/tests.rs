@@ -45,6 +45,7 @@ async fn take(engine: &Engine, room_id: &RoomId, connection: u64) -> (usize, Opt
     let command = Command::TakeMessages {
         from: None,
         about: None,
+        among: None,
         mid_turn: false,
         max_replay: None,
         limit: MAX_TAKE,

@@ -175,11 +175,17 @@ impl Daemon {
         let stored =
             engine.read(|reader| Ok((reader.newest_event(None)?, reader.unread()?, reader.sessions()?))).await?;
         let (newest, unread, stored) = stored;
-        sessions.restore(stored);
         engine.unread().load(unread);
         engine.membership_cursors().start_all(newest);
         let ways = options.ways.clone().unwrap_or_else(|| ways::all(&sessions));
         let recipients = Recipients::new(engine.listeners().clone(), sessions.clone(), ways);
+        // Before there can be evidence of a session.
+        let (wake, wakes) = mpsc::unbounded_channel();
+        if recipients.any_starts() {
+            engine.listeners().tell_driver(wake.clone());
+            sessions.tell_driver(wake);
+        }
+        sessions.restore(stored);
         let shared = Shared::new(options, user, looks, descriptors, engine.clone(), recipients.clone(), stop);
         let shared = Arc::new(shared);
         let mut tasks = tokio::task::JoinSet::new();
@@ -187,9 +193,6 @@ impl Daemon {
         tasks.spawn(memory::give_back(shared.connections.clone()));
         tasks.spawn(background::run(engine.clone(), sessions.clone(), exits, changes));
         if recipients.any_starts() {
-            let (wake, wakes) = mpsc::unbounded_channel();
-            engine.listeners().tell_driver(wake.clone());
-            sessions.tell_driver(wake);
             tasks.spawn(driver::run(engine.clone(), recipients, wakes));
         }
         if let Some(rest) = shared.options.idle_exit {

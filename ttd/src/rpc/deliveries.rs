@@ -1,6 +1,5 @@
 //! `get_message_status`, `list_waiting`, `list_sent`, `set_quiet`, `subscribe_deliveries`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ use tt_store::{EventQuery, Reader, StoredDelivery, WaitingQuery};
 use super::debt::wait_to_stream;
 use super::register::{Module, register, register_stream};
 use super::{Call, Connection, Shared, stopping};
-use crate::delivery::wakes::Wakes;
 use crate::delivery::{self, pending};
 use crate::engine::Outcome;
 use crate::feed::{FeedItem, Follower};
@@ -44,13 +42,13 @@ pub(super) fn register_all(module: &mut Module) -> Result<(), Error> {
 
 impl Shared {
     /// How a stored delivery stands now.
-    fn standing(&self, room: &Room, event: &Event, wakes: Wakes, stored: &StoredDelivery) -> Recipient {
-        let from_person = pending::message_of(event, 0, wakes, 0).from_person;
-        delivery::of_message(room, stored, wakes, from_person, &self.recipients, self.engine.clock().now())
+    fn standing(&self, room: &Room, event: &Event, stored: &StoredDelivery) -> Recipient {
+        let from_person = pending::message_of(event, 0, stored.row.wakes).from_person;
+        delivery::of_message(room, stored, from_person, &self.recipients, self.engine.clock().now())
     }
 
     /// A delivery as lists show it.
-    fn listed(&self, room: &Room, event: &Event, wakes: Wakes, stored: &StoredDelivery) -> Delivery {
+    fn listed(&self, room: &Room, event: &Event, stored: &StoredDelivery) -> Delivery {
         let payload = event.payload.as_ref().and_then(|json| serde_json::from_str::<MessageSent>(json.as_str()).ok());
         let payload = payload.unwrap_or_default();
         Delivery {
@@ -62,15 +60,9 @@ impl Shared {
             expects_reply: payload.expects_reply,
             expires_at: payload.expires_at,
             excerpt: excerpt(&payload.body),
-            recipient: self.standing(room, event, wakes, stored),
+            recipient: self.standing(room, event, stored),
         }
     }
-}
-
-/// Whether each of these messages may wake its recipients, by their numbers.
-fn wakes_of(room: &Room, reader: &dyn Reader, events: &[Event]) -> Result<HashMap<i64, Wakes>, Error> {
-    let wakes = pending::wakes_of(room, reader, events)?;
-    Ok(events.iter().map(|event| event.event_seq).zip(wakes).collect())
 }
 
 async fn get_message_status(
@@ -88,9 +80,7 @@ async fn get_message_status(
         let mut stored = reader.recipients(&room.room_id, event_seq, MAX_PAGE + 1)?;
         let more = stored.len() > MAX_PAGE;
         stored.truncate(MAX_PAGE);
-        let wakes = pending::wakes_of(room, reader, std::slice::from_ref(&event))?;
-        let wakes = wakes.first().copied().unwrap_or(Wakes::Never);
-        let recipients = stored.iter().map(|stored| this.standing(room, &event, wakes, stored)).collect();
+        let recipients = stored.iter().map(|stored| this.standing(room, &event, stored)).collect();
         Ok(MessageStatus { event, recipients, more })
     };
     shared.engine.look(&room_id, view).await
@@ -131,9 +121,7 @@ async fn list_waiting(
         let seqs: Vec<i64> = stored.iter().map(|stored| stored.row.event_seq).collect();
         let events = reader.events_by_seq(&seqs)?;
         let event = |stored: &StoredDelivery| events.iter().find(|event| event.event_seq == stored.row.event_seq);
-        let wakes = wakes_of(room, reader, &events)?;
-        let wakes = |stored: &StoredDelivery| wakes.get(&stored.row.event_seq).copied().unwrap_or(Wakes::Never);
-        let listed = stored.iter().filter_map(|stored| Some(this.listed(room, event(stored)?, wakes(stored), stored)));
+        let listed = stored.iter().filter_map(|stored| Some(this.listed(room, event(stored)?, stored)));
         Ok(DeliveryList { deliveries: listed.collect(), more })
     };
     shared.engine.look(&room_id, view).await
@@ -150,13 +138,11 @@ async fn list_sent(shared: Arc<Shared>, extensions: Extensions, request: ListSen
     let view = move |room: &Room, reader: &dyn Reader| {
         let filter = Filter { from: Some(me), ..Filter::of_types(&[EventType::MessageSent]) };
         let found = reader.newest_events(&room.room_id, &EventQuery { before, limit, filter })?;
-        let wakes = wakes_of(room, reader, &found.events)?;
         let mut list = DeliveryList { deliveries: Vec::new(), more: found.earlier > 0 || found.earlier_is_more };
         for event in found.events.iter().rev() {
             let rest = MAX_PAGE.saturating_sub(list.deliveries.len());
             let stored = reader.recipients(&room.room_id, event.event_seq, rest)?;
-            let wakes = wakes.get(&event.event_seq).copied().unwrap_or(Wakes::Never);
-            list.deliveries.extend(stored.iter().map(|stored| this.listed(room, event, wakes, stored)));
+            list.deliveries.extend(stored.iter().map(|stored| this.listed(room, event, stored)));
             if list.deliveries.len() >= MAX_PAGE {
                 list.more = true;
                 break;

@@ -15,12 +15,11 @@ use tt_proto::requests::{
     SendMessage, Sent, Skipped, TakeMessages, Taken, WithdrawMessage, Withdrawn,
 };
 use tt_proto::{AgentId, Error, ErrorCode, EventId, RoomId};
-use tt_rules::{Command, MAX_TAKE, Recipients, Reply, SendOptions, TakeAccess, names};
+use tt_rules::{Command, MAX_TAKE, Recipients, Reply, SendOptions, TakeAccess, Wakes, names};
 use tt_store::StoredDelivery;
 
 use super::register::{Module, register};
 use super::{Call, Shared, stopping, stopping_error};
-use crate::delivery::wakes::Wakes;
 use crate::delivery::{self, Waiting};
 use crate::engine::{CommandContext, HeldMessages, Outcome};
 use crate::listeners::Inbox;
@@ -116,7 +115,7 @@ async fn send(
             (false, Recipients::Room) => Wakes::Never,
             (false, Recipients::Agent(_) | Recipients::Named(_)) => Wakes::ByAgent,
         };
-        waiting = Some(Waiting { hint: delivery_hint, from_person: *from_person, wakes, is_taken: false });
+        waiting = Some(Waiting { hint: delivery_hint, from_person: *from_person, wakes, is_taken: false, attempts: 0 });
     }
     let answer = move |outcome: &Outcome<'_>| {
         let recipients = match outcome.reply {
@@ -333,26 +332,14 @@ pub(super) async fn take(
     inbox: &Inbox,
     options: TakeOptions,
 ) -> Result<TakenMessages, Error> {
-    take_and_look(shared, call, inbox, options, |_| ()).await
-}
-
-/// Takes messages for the connection of a call, with a look at the room as it is then: a look of its own would read it once more.
-pub(super) async fn take_and_look(
-    shared: &Shared,
-    call: &Call,
-    inbox: &Inbox,
-    options: TakeOptions,
-    look: impl Fn(&tt_rules::Room) + Send + 'static,
-) -> Result<TakenMessages, Error> {
     if shared.is_subagents(call) {
         // What is shown to a subagent does not reach the conversation that the message is for.
         let taken = Taken::default();
         return Ok(TakenMessages { taken, wait_max: Duration::ZERO, held: None });
     }
     let TakeOptions { from, about, mid_turn, max_replay, limit, max_bytes, access, way } = options;
-    let command = Command::TakeMessages { from, about, mid_turn, max_replay, limit, access };
+    let command = Command::TakeMessages { from, about, among: None, mid_turn, max_replay, limit, access };
     let answer = move |outcome: &Outcome<'_>| {
-        look(outcome.room);
         let policy = &outcome.room.policy;
         let (wait_max, mut max_batch) = (policy.wait_max, usize::MAX);
         if let Some(way) = way {

@@ -1,27 +1,24 @@
 //! What a hook is told to say: where its session stands, the messages that wait for it, and why its turn is not to end yet.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tt_proto::block::{self, Line};
 use tt_proto::delivery::{DeliveryState, Surface};
-use tt_proto::event::Event;
 use tt_proto::message::{MAX_BATCH, MAX_BATCH_BYTES};
-use tt_proto::requests::{SaidMessages, Say};
-use tt_proto::{AgentId, Error, RoomId};
-use tt_rules::{Now, Room, TakeAccess};
-use tt_store::{Reader, WaitingQuery};
+use tt_proto::requests::{MAX_COUNTED, SaidMessages, Say};
+use tt_proto::{AgentId, Error, ErrorCode, RoomId};
+use tt_rules::{Command, Now, Reply, Room, TakeAccess, Wakes};
+use tt_store::{OpenQuery, Reader, WaitingQuery};
 
-use super::messages::{TakeOptions, take_and_look};
 use super::{Call, Shared};
 use crate::background;
 use crate::delivery::boundary::Boundary;
 use crate::delivery::facts::{self, Stick};
-use crate::delivery::pending;
+use crate::delivery::pending::{self, Found, Pending};
 use crate::delivery::plan::{self, Opening, Recipient, RoomFacts};
 use crate::delivery::told::Cause;
-use crate::delivery::wakes::Wakes;
-use crate::engine::HeldMessages;
+use crate::engine::{HeldMessages, Outcome};
 
 /// What keeps a turn from ending.
 const NOT_YET: &str = "Before your turn ends: act on what follows if it needs it, then end your turn.";
@@ -213,19 +210,12 @@ struct Batch {
     taken: Vec<(RoomId, Vec<i64>, HeldMessages)>,
 }
 
-/// A message that was taken, before it is decided whether it is shown now.
-struct Candidate {
-    /// Which of the inboxes it is in.
-    room: usize,
-    line: Line,
-}
-
 impl Batch {
-    /// Takes what waits for the caller, if that is anything, and keeps what is to be handed over at this moment. `said`: so many
-    /// characters are said beside it.
+    /// Takes what is to be handed to the caller at this moment, if that is anything. `said`: so many characters are said beside it.
     async fn take(shared: &Shared, call: &Call, opening: Opening, said: usize) -> Result<Option<Self>, Error> {
         let identity = call.identity()?;
-        if shared.engine.unread().rooms_of(&identity.agent_id).is_empty() {
+        // What is shown to a subagent does not reach the conversation that the message is for.
+        if shared.engine.unread().rooms_of(&identity.agent_id).is_empty() || shared.is_subagents(call) {
             return Ok(None);
         }
         let harness = identity.harness.as_deref().and_then(tt_harness::by_name);
@@ -234,77 +224,67 @@ impl Batch {
         let longest_line = max_chars.saturating_sub(FRAME_CHARS + said);
         // A member that counted as gone is back, and that is written: which member it is has to be stored before.
         let me = shared.context(call).await?.agent_id().clone();
-        let mut batch = Self { lines: Vec::new(), more: 0, wakes: None, taken: Vec::new() };
-        let (mut facts, mut messages, mut candidates) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut facts, mut found, mut count) = (Vec::new(), Vec::new(), 0);
         for (room_id, _) in shared.engine.unread().rooms_of(&me) {
-            let room = facts.len();
-            let Some(inbox) = batch.take_from(shared, call, &me, &room_id, opening).await? else { continue };
-            facts.push(inbox.facts);
-            for (event, wakes) in inbox.events.iter().zip(inbox.wakes) {
-                let Some(line) = block::message_line_within(event, longest_line) else { continue };
-                messages.push(pending::message_of(event, room, wakes, line.json.len()));
-                candidates.push(Candidate { room, line });
-            }
+            let Some((of_room, waiting)) = look_at(shared, &me, &room_id, opening, longest_line).await? else {
+                continue;
+            };
+            count += waiting.count;
+            found.extend(waiting.pending.into_iter().map(|pending| {
+                let message = plan::Message { room: facts.len(), ..pending.message };
+                Pending { message, ..pending }
+            }));
+            facts.push(of_room);
         }
         let (doing, since) = shared.recipients.doing(&me);
         let woken = shared.recipients.told().woken(&me);
         let recipient = Recipient { doing, since, rooms: &facts, woken: &woken };
+        let messages: Vec<plan::Message> = found.iter().map(|pending| pending.message).collect();
         let max_bytes = longest_line.min(MAX_BATCH_BYTES);
         let plan = plan::plan(&messages, &recipient, max_bytes, shared.engine.clock().now());
-        let (chosen, wakes) = plan.hand_over.map_or((Vec::new(), None), |now| (now.messages, now.wakes));
-        for (place, candidate) in candidates.iter().enumerate() {
-            let (_, kept, held) = &mut batch.taken[candidate.room];
-            let event_seq = messages[place].event_seq;
-            if chosen.contains(&place) {
-                kept.push(event_seq);
-            } else {
-                held.give_back(&[event_seq]);
-                batch.more += 1;
-            }
+        let Some(planned) = plan.hand_over else { return Ok(None) };
+        let mut batch = Self { lines: Vec::new(), more: 0, wakes: planned.wakes, taken: Vec::new() };
+        let chosen: Vec<&Pending> = planned.messages.iter().map(|place| &found[*place]).collect();
+        for room_id in chosen.iter().map(|pending| &pending.room_id).collect::<BTreeSet<&RoomId>>() {
+            let seqs = chosen.iter().filter(|pending| pending.room_id == *room_id).map(|pending| pending.event_seq);
+            batch.take_from(shared, call, room_id, seqs.collect()).await?;
         }
-        batch.wakes = wakes;
-        batch.lines = chosen.iter().map(|place| candidates[*place].line.clone()).collect();
+        let is_taken = |pending: &&&Pending| {
+            let of_room = batch.taken.iter().find(|(room_id, ..)| *room_id == pending.room_id);
+            of_room.is_some_and(|(_, seqs, _)| seqs.contains(&pending.event_seq))
+        };
+        batch.lines = chosen.iter().filter(is_taken).map(|pending| pending.line.clone()).collect();
+        batch.more = count.saturating_sub(batch.lines.len());
         Ok(Some(batch).filter(|batch| !batch.lines.is_empty()))
     }
 
-    /// Takes what may be handed over now of one room. None if it cannot be read, because the caller was removed from it for example.
+    /// Takes these messages of one room, as far as nobody else has taken them meanwhile. Nothing if the caller was removed from it.
     async fn take_from(
         &mut self,
         shared: &Shared,
         call: &Call,
-        me: &AgentId,
         room_id: &RoomId,
-        opening: Opening,
-    ) -> Result<Option<Inbox>, Error> {
-        let options = TakeOptions {
+        event_seqs: Vec<i64>,
+    ) -> Result<(), Error> {
+        let command = Command::TakeMessages {
             from: None,
             about: None,
-            mid_turn: opening == Opening::MidTurn,
+            among: Some(event_seqs),
+            mid_turn: false,
             max_replay: None,
             limit: MAX_BATCH,
-            max_bytes: None,
             access: TakeAccess::Arriving,
-            way: None,
         };
-        let seen = Arc::new(Mutex::new(None));
-        let noted = seen.clone();
-        let look = move |room: &Room| *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(room.clone());
-        let inbox = (room_id.clone(), me.clone());
-        let Ok(found) = take_and_look(shared, call, &inbox, options, look).await else { return Ok(None) };
-        self.more += found.taken.more;
-        let Some(held) = found.held else { return Ok(None) };
-        self.taken.push((room_id.clone(), Vec::new(), held));
-        let Some(room) = seen.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(None) };
-        let now = shared.engine.clock().now();
-        let facts = shared.recipients.in_room(&room, me, Some((Surface::Hook, opening)), now);
-        let events = found.taken.events;
-        let replied_to = pending::replied_to(&events);
-        let questions = match replied_to.is_empty() {
-            true => Vec::new(),
-            false => shared.engine.read(move |reader| reader.events_by_seq(&replied_to)).await?,
+        let taken = |outcome: &Outcome<'_>| match outcome.reply {
+            Reply::Taken { event_seqs, .. } => event_seqs.clone(),
+            _ => Vec::new(),
         };
-        let wakes = pending::wakes_with(&room, &questions, &events);
-        Ok(Some(Inbox { facts, wakes, events }))
+        let _room = call.answer_room().await;
+        if let Ok((seqs, Some(held))) = shared.engine.take(room_id, shared.silent_context(call)?, command, taken).await
+        {
+            self.taken.push((room_id.clone(), seqs, held));
+        }
+        Ok(())
     }
 
     fn text(&self) -> String {
@@ -313,20 +293,31 @@ impl Batch {
 
     /// Leaves the messages to the connection, and says which they are.
     fn keep(self) -> Vec<SaidMessages> {
-        let mut said = Vec::new();
-        for (room_id, event_seqs, held) in self.taken {
+        let said = |(room_id, event_seqs, held): (RoomId, Vec<i64>, HeldMessages)| {
             held.keep();
-            if !event_seqs.is_empty() {
-                said.push(SaidMessages { room_id, event_seqs });
-            }
-        }
-        said
+            SaidMessages { room_id, event_seqs }
+        };
+        self.taken.into_iter().map(said).collect()
     }
 }
 
-/// What waits for the caller in one room.
-struct Inbox {
-    facts: RoomFacts,
-    events: Vec<Event>,
-    wakes: Vec<Wakes>,
+/// What waits for the caller in one room. None if that is no more.
+async fn look_at(
+    shared: &Shared,
+    me: &AgentId,
+    room_id: &RoomId,
+    opening: Opening,
+    max_chars: usize,
+) -> Result<Option<(RoomFacts, Found)>, Error> {
+    let (recipients, me, now) = (shared.recipients.clone(), me.clone(), shared.engine.clock().now());
+    let wanted = OpenQuery { mid_turn: opening == Opening::MidTurn, ..OpenQuery::of(MAX_COUNTED) };
+    let view = move |room: &Room, reader: &dyn Reader| {
+        let facts = recipients.in_room(room, &me, Some((Surface::Hook, opening)), now);
+        let found = pending::read(room, reader, &me, recipients.listeners(), wanted, max_chars, now)?;
+        Ok(Some((facts, found)))
+    };
+    match shared.engine.look(room_id, view).await {
+        Err(e) if e.code == ErrorCode::RoomNotFound => Ok(None),
+        found => found,
+    }
 }

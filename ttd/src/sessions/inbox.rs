@@ -8,6 +8,7 @@ use tt_harness::{Harness, SessionServer};
 use tt_proto::AgentId;
 use tt_proto::hello::Anchor;
 use tt_proto::room::Liveness;
+use tt_proto::session::SessionStatus;
 
 use super::evidence::ServerSays;
 use super::{Sessions, files};
@@ -21,8 +22,8 @@ const MAX_TRANSCRIPTS: usize = 8;
 /// Where a session takes messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inbox {
-    /// Its process listens on a socket of its own.
-    Process { socket: PathBuf, process: Anchor, session_id: String },
+    /// Its process listens on a socket of its own. `status`: what the file of the process says that it does at this moment.
+    Process { socket: PathBuf, process: Anchor, session_id: String, status: Option<SessionStatus> },
     /// The daemon of its harness takes them. `terminals`: how many terminals are connected to that, at most; none if that
     /// cannot be told.
     Server { socket: PathBuf, server: Anchor, session_id: String, terminals: Option<usize> },
@@ -113,8 +114,9 @@ impl Sessions {
         let path = dir.join(format!("{}.json", process.pid));
         let record = files::read(facts, &path, &process.process_started_at, &self.now());
         let record = record.filter(|record| record.session_id == session_id);
-        let socket = record.and_then(|record| record.inbox);
-        Ok(socket.map(|socket| Inbox::Process { socket, process, session_id: session_id.to_owned() }))
+        let Some(record) = record else { return Ok(None) };
+        let (status, session_id) = (record.status, session_id.to_owned());
+        Ok(record.inbox.map(|socket| Inbox::Process { socket, process, session_id, status }))
     }
 
     /// The socket of a harness's daemon. May block.

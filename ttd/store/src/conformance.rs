@@ -18,12 +18,12 @@ use tt_proto::message::{DeliveryHint, Unread};
 use tt_proto::policy::{Guard, Policy, PolicyOverrides};
 use tt_proto::{AgentId, Error, ErrorCode, NoteId, RoomId, WallTime};
 use tt_rules::{
-    Attempt, Caller, Command, ConnectionId, DeadlineTime, Decision, GiveBackCause, GuardedAction, LeaseTime, Needs,
-    NewReminder, Now, Recipients, Reply, Request, Room, SendOptions, TakeAccess, TurnEdits, Waiting, decide,
+    Attempt, Caller, Command, ConnectionId, DeadlineTime, Decision, GiveBackCause, GuardedAction, Handled, LeaseTime,
+    Needs, NewReminder, Now, Recipients, Reply, Request, Room, SendOptions, TakeAccess, TurnEdits, Waiting, decide,
 };
 
 use crate::{
-    Clock, EventQuery, Loaded, Location, Maintenance, NotePage, RequestKey, RoomPage, Store, StoredDelivery,
+    Clock, EventQuery, Loaded, Location, Maintenance, NotePage, OpenQuery, RequestKey, RoomPage, Store, StoredDelivery,
     StoredSession, UnitOfWork, WaitingQuery,
 };
 
@@ -263,6 +263,7 @@ impl Bench<'_> {
         let command = Command::TakeMessages {
             from: from.map(agent),
             about,
+            among: None,
             mid_turn: false,
             max_replay: None,
             limit: 100,
@@ -462,24 +463,24 @@ fn attempts_are_kept(bench: &Bench<'_>) {
     assert_eq!((in_room, row.event_seq, row.attempt), (room.clone(), seqs[0], Some(attempt.clone())));
     assert_eq!(standing(bench, &room, seqs[0]).row.attempt, Some(attempt));
     assert_eq!(bench.take("b", None), [seqs[1]], "it is taken by nobody else");
-    let open = |limit| reader().open_deliveries(&room, &recipient, limit).unwrap().len();
+    let open = |limit| reader().open_deliveries(&room, &recipient, &OpenQuery::of(limit)).unwrap().len();
     assert_eq!((open(10), reader().inbox(&room, &recipient, 10).unwrap()), (1, vec![seqs[1]]));
     assert_eq!(reader().overview(&room).unwrap().unread, HashMap::from([(agent("b"), 2)]), "and still waits");
-    let end = |arrived| Command::EndAttempt {
+    let end = |handled| Command::EndAttempt {
         recipient: recipient.clone(),
         event_seqs: seqs.to_vec(),
         tag: tag.clone(),
-        arrived,
+        handled,
     };
-    assert_eq!(bench.run("a", end(false)).reply, Reply::Count(1));
+    assert_eq!(bench.run("a", end(Handled::Unclear)).reply, Reply::Count(1));
     assert_eq!((attempts().len(), open(10), bench.take("b", None)), (0, 2, seqs.to_vec()));
     let event_seqs = vec![seqs[0]];
     let begin = Command::BeginAttempt { recipient: recipient.clone(), event_seqs, surface, tag: tag.clone() };
     bench.run("a", begin);
-    assert_eq!(bench.run("a", end(true)).reply, Reply::Count(1));
+    assert_eq!(bench.run("a", end(Handled::Arrived)).reply, Reply::Count(1));
     let stored = standing(bench, &room, seqs[0]);
     assert_eq!((stored.row.state, stored.surface), (DeliveryState::Delivered, Some(surface)));
-    assert_eq!((stored.row.attempt, attempts().len()), (None, 0));
+    assert_eq!((stored.row.attempt, stored.row.attempts, attempts().len()), (None, 1, 0), "one showed nothing");
 }
 
 /// What becomes of a message with one recipient.

@@ -247,8 +247,13 @@ pub trait Reader {
     /// The deliveries whose hand-over has begun and cannot be recalled, in the order of the log.
     fn attempts(&self) -> Result<Vec<(RoomId, DeliveryRow)>, Error>;
 
-    /// The open deliveries to a member that no hand-over holds, at most `limit` of the oldest and as many that are urgent.
-    fn open_deliveries(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
+    /// The open deliveries to a member that no hand-over holds, in the order of the log.
+    fn open_deliveries(
+        &self,
+        room_id: &RoomId,
+        recipient: &AgentId,
+        wanted: &OpenQuery,
+    ) -> Result<Vec<DeliveryRow>, Error>;
 
     /// The reminders that a member set in a room, and those for it; the next one first, at most `limit`.
     fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error>;
@@ -290,6 +295,24 @@ pub trait Reader {
 
     /// The newest migration of the database.
     fn schema(&self) -> Result<i64, Error>;
+}
+
+/// Which open deliveries of a member are wanted: of the oldest, of the urgent ones, and of those that may wake it on each account,
+/// at most so many each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenQuery {
+    pub limit: usize,
+    /// Without those for later.
+    pub mid_turn: bool,
+    /// Only those with fewer hand-overs of which nothing showed that they arrived.
+    pub max_attempts: Option<u32>,
+}
+
+impl OpenQuery {
+    /// Any, at most so many of each kind.
+    pub fn of(limit: usize) -> Self {
+        Self { limit, mid_turn: false, max_attempts: None }
+    }
 }
 
 /// A delivery with what readers want to know of it.

@@ -21,8 +21,8 @@ use tt_proto::policy::Policy;
 use tt_proto::room::Liveness;
 use tt_proto::{AgentId, Error, ErrorCode, ReminderId, RoomId};
 use tt_rules::{
-    Caller, Command, ConnectionId, Decision, LeaseTime, Needs, NewReminder, Recipients, Reply, Room, SendOptions,
-    TakeAccess, TimerKey, WaitEnd, Waiting,
+    Caller, Command, ConnectionId, Decision, Handled, LeaseTime, Needs, NewReminder, Recipients, Reply, Room,
+    SendOptions, TakeAccess, TimerKey, WaitEnd, Waiting,
 };
 use tt_store::sqlite::SqliteStore;
 use tt_store::{Loaded, Location, Maintenance, Reader, RequestKey, Store, UnitOfWork};
@@ -580,7 +580,7 @@ impl World {
     pub(crate) fn take(&mut self, number: usize, surface: usize, ask: Ask, about: Option<i64>) -> Came {
         let Ask { max_replay, limit, mid_turn, .. } = ask;
         let access = TakeAccess::Arriving;
-        let command = Command::TakeMessages { from: None, about, mid_turn, max_replay, limit, access };
+        let command = Command::TakeMessages { from: None, about, among: None, mid_turn, max_replay, limit, access };
         self.run_on(number, surface, command)
     }
 
@@ -600,7 +600,8 @@ impl World {
 
     /// It is known what became of that.
     pub(crate) fn end_attempt(&mut self, recipient: usize, event_seqs: Vec<i64>, tag: String, arrived: bool) -> Came {
-        self.run_by_itself(Command::EndAttempt { recipient: agent(recipient), event_seqs, tag, arrived })
+        let handled = if arrived { Handled::Arrived } else { Handled::Unclear };
+        self.run_by_itself(Command::EndAttempt { recipient: agent(recipient), event_seqs, tag, handled })
     }
 
     pub(crate) fn end_connection(&mut self, number: usize, surface: usize) {

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tt_proto::ErrorCode;
@@ -10,10 +11,12 @@ use tt_proto::session::SessionEvent;
 use tt_rules::{Recipients as To, Reply, SendOptions, TakeAccess, testing};
 use tt_store::sqlite::SqliteStore;
 
+use super::forgetful_store::ForgetfulStore;
 use super::*;
 use crate::clock::Clock;
 use crate::delivery::plan::{Abilities, Reach};
 use crate::delivery::ways::{self, InItsTime, Target};
+use crate::delivery::{Waiting, waits};
 use crate::engine::tests::Alive;
 use crate::engine::{CommandContext, HeldMessages, Outcome};
 use crate::feed::{FeedItem, Follower};
@@ -115,13 +118,16 @@ struct Kit {
     blocks: UnboundedSender<(WayName, Block, LeaseTime)>,
     handed: UnboundedReceiver<(WayName, Block, LeaseTime)>,
     changes: Follower,
+    /// The store loses its next answer about a hand-over.
+    loses_next: Arc<AtomicBool>,
 }
 
 impl Kit {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::stopped(1_000_000_000_000);
-        let engine = engine(dir.path(), &clock);
+        let loses_next = Arc::new(AtomicBool::new(false));
+        let engine = engine(dir.path(), &clock, &loses_next);
         let mut room_id = None;
         for name in ["a", "b"] {
             let workspace = Workspace::of(Directory::find(dir.path(), None).unwrap());
@@ -131,7 +137,7 @@ impl Kit {
         let room_id = room_id.unwrap();
         let (blocks, handed) = unbounded_channel();
         let (sessions, changes) = (sessions(&clock), engine.feed().subscribe(&room_id));
-        Self { dir, clock, engine, sessions, room_id, blocks, handed, changes }
+        Self { dir, clock, engine, sessions, room_id, blocks, handed, changes, loses_next }
     }
 
     /// Starts a driver with these ways, and what is known of recipients.
@@ -149,7 +155,7 @@ impl Kit {
     /// Another daemon. It has sessions of its own, and at first knows nothing of what they do.
     async fn restart(&mut self) {
         self.engine.store().close();
-        self.engine = engine(self.dir.path(), &self.clock);
+        self.engine = engine(self.dir.path(), &self.clock, &self.loses_next);
         self.engine.unread().load(self.engine.read(|reader| reader.unread()).await.unwrap());
         self.sessions = sessions(&self.clock);
         self.changes = self.engine.feed().subscribe(&self.room_id);
@@ -160,6 +166,13 @@ impl Kit {
         let mut identity = testing::caller("b", 1).identity;
         identity.harness = Some("claude".into());
         self.sessions.report(&identity, "s-1", &Report::of(event, self.clock.now().lease), None);
+    }
+
+    /// What `a` tells everybody.
+    async fn broadcast(&self, body: &str) {
+        let (to, delivery_hint, options) = (To::Room, Default::default(), SendOptions::default());
+        let command = Command::SendMessage { to, body: body.into(), delivery_hint, from_person: false, options };
+        self.engine.run(&self.room_id, context("a"), command, |_| ()).await.unwrap();
     }
 
     async fn send(&self, body: &str, timeout: Option<Duration>) -> i64 {
@@ -202,8 +215,15 @@ impl Kit {
     /// What `b` is given if it asks now.
     async fn take(&self) -> Vec<i64> {
         let access = TakeAccess::Arriving;
-        let command =
-            Command::TakeMessages { from: None, about: None, mid_turn: false, max_replay: None, limit: 10, access };
+        let command = Command::TakeMessages {
+            from: None,
+            about: None,
+            among: None,
+            mid_turn: false,
+            max_replay: None,
+            limit: 10,
+            access,
+        };
         let taken = |outcome: &Outcome<'_>| match outcome.reply {
             Reply::Taken { event_seqs, .. } => event_seqs.clone(),
             other => panic!("{other:?}"),
@@ -227,10 +247,11 @@ fn context(name: &str) -> CommandContext {
     CommandContext { caller: testing::caller(name, 1), key: None }
 }
 
-fn engine(dir: &Path, clock: &Clock) -> Engine {
+fn engine(dir: &Path, clock: &Clock, loses_next: &Arc<AtomicBool>) -> Engine {
     let policy = Policy { ways: Ways::all(), ..Policy::default() };
     let store = SqliteStore::open_volatile(&dir.join("rooms.sqlite"), Arc::new(clock.clone()), policy.clone());
-    Engine::new(Arc::new(store.unwrap()), clock.clone(), Arc::new(Alive), policy)
+    let store = ForgetfulStore { store: store.unwrap(), loses_next: loses_next.clone() };
+    Engine::new(Arc::new(store), clock.clone(), Arc::new(Alive), policy)
 }
 
 fn sessions(clock: &Clock) -> Sessions {
@@ -464,4 +485,87 @@ async fn nobody_is_woken_while_a_hook_at_the_end_of_its_turn_is_answered() {
     kit.reports(SessionEvent::TurnEnded);
     let (_, block, _) = kit.next().await;
     assert_eq!(block.attempt.messages[0].1, [second]);
+}
+
+#[tokio::test]
+async fn what_wakes_nobody_hides_no_message_that_does() {
+    let mut kit = Kit::new().await;
+    for n in 0..120 {
+        kit.broadcast(&format!("news {n}")).await;
+    }
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
+    kit.reports(SessionEvent::TurnEnded);
+    let seq = kit.send("for you", None).await;
+    let (_, block, _) = kit.next().await;
+    let seqs = &block.attempt.messages[0].1;
+    assert!(seqs.contains(&seq), "{seqs:?}");
+    assert_eq!(seqs.len(), 10, "what tells everybody comes with it");
+    assert!(block.text.contains("111 more"), "{}", block.text);
+}
+
+#[tokio::test]
+async fn what_nothing_ever_shows_is_handed_over_a_few_times_and_then_waits() {
+    let mut kit = Kit::new().await;
+    let (_driver, recipients) = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::StaysSilent], &kit)]);
+    kit.reports(SessionEvent::TurnEnded);
+    let first = kit.send("hi", None).await;
+    for _ in 0..MAX_ATTEMPTS {
+        assert_eq!(kit.next_in_time().await.1.attempt.messages[0].1, [first]);
+    }
+    // One that comes later is tried in its turn, and the first one is not repeated with it.
+    let (second, seqs) = loop {
+        if kit.attempts().await.is_empty() {
+            let second = kit.send("and you?", None).await;
+            break (second, kit.next_in_time().await.1.attempt.messages[0].1.clone());
+        }
+        kit.clock.advance(Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(seqs, [second]);
+    let (room_id, first_row) = (kit.room_id.clone(), first);
+    let stored = kit.engine.read(move |reader| reader.recipients(&room_id, first_row, 1)).await.unwrap().remove(0).row;
+    assert_eq!((stored.state, stored.attempts), (DeliveryState::Pending, MAX_ATTEMPTS));
+    let room = kit.engine.look(&kit.room_id, |room, _| Ok(room.clone())).await.unwrap();
+    let (hint, from_person, wakes, is_taken, attempts) =
+        (stored.delivery_hint, false, stored.wakes, false, stored.attempts);
+    let message = Waiting { hint, from_person, wakes, is_taken, attempts };
+    let waits = waits(&room, &testing::id("b"), message, &recipients, kit.clock.now());
+    assert_eq!(waits.because, WaitReason::Unconfirmed);
+    assert!(waits.text.contains("nothing shows that it arrived"), "{}", waits.text);
+    assert_eq!(kit.take().await, [first], "the session itself takes it");
+}
+
+#[tokio::test]
+async fn a_way_that_fails_hands_nothing_over_and_is_tried_without_a_bound() {
+    let mut kit = Kit::new().await;
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Fails], &kit)]);
+    kit.reports(SessionEvent::TurnEnded);
+    let seq = kit.send("hi", None).await;
+    for _ in 0..MAX_ATTEMPTS + 2 {
+        assert_eq!(kit.next_in_time().await.1.attempt.messages[0].1, [seq]);
+    }
+}
+
+#[tokio::test]
+async fn a_hand_over_of_which_nobody_knows_whether_it_was_stored_holds_nothing() {
+    let mut kit = Kit::new().await;
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
+    kit.loses_next.store(true, Ordering::Relaxed);
+    kit.reports(SessionEvent::TurnEnded);
+    let seq = kit.send("hi", None).await;
+    let (_, block, _) = kit.next().await;
+    assert_eq!(block.attempt.messages[0].1, [seq], "it is tried again by this daemon");
+    assert_eq!(kit.next_change().await, (seq, DELIVERED, Some(Surface::NativeInbox)));
+    assert!(!kit.loses_next.load(Ordering::Relaxed) && kit.handed.try_recv().is_err(), "once");
+}
+
+#[tokio::test]
+async fn what_waited_when_the_daemon_started_wakes_a_session_that_is_known_by_then() {
+    let mut kit = Kit::new().await;
+    let seq = kit.send("hi", None).await;
+    kit.restart().await;
+    kit.reports(SessionEvent::TurnEnded);
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
+    assert_eq!(kit.next().await.1.attempt.messages[0].1, [seq]);
+    assert_eq!(kit.next_change().await, (seq, DELIVERED, Some(Surface::NativeInbox)));
 }

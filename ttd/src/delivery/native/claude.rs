@@ -20,11 +20,18 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most that is read of an answer, which nobody looks at.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Hands a text to a session. `Ok`: the process has read it.
-pub async fn send(socket: &Path, process: &Anchor, session_id: &str, text: &str) -> Result<(), NotSent> {
+/// Hands a text to a session. `Ok`: the process has read it. `look` says whether this is still the moment, right before the text goes.
+pub async fn send(
+    socket: &Path,
+    process: &Anchor,
+    session_id: &str,
+    text: &str,
+    look: impl AsyncFnOnce() -> Result<(), NotSent>,
+) -> Result<(), NotSent> {
     let connecting = timeout(CONNECT_TIMEOUT, super::connect(socket, process)).await;
     let mut stream = connecting.map_err(|_| NotSent::refused("it accepts no connection"))?.map_err(NotSent::refused)?;
     let line = line(session_id, text);
+    look().await?;
     let deliver = async {
         stream.write_all(line.as_bytes()).await?;
         stream.shutdown().await?;
@@ -95,7 +102,7 @@ mod tests {
     async fn what_was_read_to_its_end_was_handed_over() {
         let (sender, received) = std::sync::mpsc::channel();
         let (_dir, socket) = inbox(move |stream| sender.send(read_all(&stream)).unwrap());
-        assert_eq!(send(&socket, &ourselves(), "s-1", "hello").await, Ok(()));
+        assert_eq!(send(&socket, &ourselves(), "s-1", "hello", async || Ok(())).await, Ok(()));
         assert_eq!(received.recv().unwrap(), line("s-1", "hello"));
     }
 
@@ -105,13 +112,24 @@ mod tests {
         let dead = dir.path().join("s");
         drop(UnixListener::bind(&dead).unwrap());
         for socket in [&dead, &dir.path().join("absent")] {
-            assert!(matches!(send(socket, &ourselves(), "s", "x").await, Err(NotSent::Refused(_))));
+            assert!(matches!(send(socket, &ourselves(), "s", "x", async || Ok(())).await, Err(NotSent::Refused(_))));
         }
         let (sender, received) = std::sync::mpsc::channel();
         let (_dir, socket) = inbox(move |stream| sender.send(read_all(&stream)).unwrap());
         let another = Anchor { pid: 1, ..ourselves() };
-        assert!(matches!(send(&socket, &another, "s", "x").await, Err(NotSent::Refused(_))));
+        assert!(matches!(send(&socket, &another, "s", "x", async || Ok(())).await, Err(NotSent::Refused(_))));
         assert_eq!(received.recv().unwrap(), "", "not a byte went to another process");
+    }
+
+    #[tokio::test]
+    async fn not_a_byte_goes_to_a_session_that_has_begun_to_do_something_else() {
+        for refusal in [NotSent::Asking, NotSent::Busy] {
+            let (sender, received) = std::sync::mpsc::channel();
+            let (_dir, socket) = inbox(move |stream| sender.send(read_all(&stream)).unwrap());
+            let refused = refusal.clone();
+            assert_eq!(send(&socket, &ourselves(), "s", "x", async || Err(refused)).await, Err(refusal));
+            assert_eq!(received.recv().unwrap(), "");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -121,13 +139,13 @@ mod tests {
             let _ = wait.recv();
             drop(stream);
         });
-        assert!(matches!(send(&socket, &ourselves(), "s", "x").await, Err(NotSent::Unclear(_))));
+        assert!(matches!(send(&socket, &ourselves(), "s", "x", async || Ok(())).await, Err(NotSent::Unclear(_))));
         drop(done);
         let (_dir, socket) = inbox(|stream| {
             let mut stream = &stream;
             while std::io::Write::write_all(&mut stream, &[b'x'; 4096]).is_ok() {}
         });
-        assert!(matches!(send(&socket, &ourselves(), "s", "x").await, Err(NotSent::Unclear(_))));
+        assert!(matches!(send(&socket, &ourselves(), "s", "x", async || Ok(())).await, Err(NotSent::Unclear(_))));
     }
 
     #[tokio::test]
@@ -135,6 +153,6 @@ mod tests {
         // Larger than what a socket holds, so that it cannot be written whole.
         let (_dir, socket) = inbox(drop);
         let large = "x".repeat(8 * 1024 * 1024);
-        assert!(matches!(send(&socket, &ourselves(), "s", &large).await, Err(NotSent::Unclear(_))));
+        assert!(matches!(send(&socket, &ourselves(), "s", &large, async || Ok(())).await, Err(NotSent::Unclear(_))));
     }
 }

@@ -19,6 +19,9 @@ pub enum NotSent {
     /// Nothing of it was, because a question to the user is open.
     #[error("a question to its user is open")]
     Asking,
+    /// Nothing of it was, because a turn is under way.
+    #[error("it works")]
+    Busy,
     /// Nothing of it was, because nobody may be watching.
     #[error("no terminal shows it")]
     Unwatched,

@@ -27,7 +27,16 @@ fn room(more: &[WayFacts]) -> RoomFacts {
 }
 
 fn message(event_seq: i64, hint: DeliveryHint) -> Message {
-    Message { event_seq, room: 0, hint, from_person: false, wakes: Wakes::ByAgent, is_taken: false, bytes: 100 }
+    Message {
+        event_seq,
+        room: 0,
+        hint,
+        from_person: false,
+        wakes: Wakes::ByAgent,
+        is_taken: false,
+        attempts: 0,
+        bytes: 100,
+    }
 }
 
 fn from_person(event_seq: i64, hint: DeliveryHint) -> Message {

@@ -10,19 +10,19 @@ use tt_proto::delivery::{DeliveryState, Surface};
 use tt_proto::event::Event;
 use tt_proto::message::{DeliveryHint, InboxRoom, Unread};
 use tt_proto::{AgentId, Error, RoomId, WallTime};
-use tt_rules::{Attempt, DeadlineTime, DeliveryChange, DeliveryRow, MessageRow, NewDelivery};
+use tt_rules::{Attempt, DeadlineTime, DeliveryChange, DeliveryRow, MessageRow, NewDelivery, Wakes};
 
 use super::query_failed;
 use super::rooms::time;
-use crate::{Page, StoredDelivery, WaitingQuery};
+use crate::{OpenQuery, Page, StoredDelivery, WaitingQuery};
 
 /// Opens the delivery of an event to one recipient.
 pub(super) fn open(connection: &Connection, event: &Event, delivery: &NewDelivery) -> Result<(), Error> {
     connection
         .prepare_cached(
             "INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, expires_at, delivery_hint,
-               expects_reply, reply_to, notify_on_delivery, notify_after_ms, due_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?5)",
+               expects_reply, reply_to, notify_on_delivery, notify_after_ms, due_at, wakes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?5, ?11)",
         )
         .and_then(|mut s| {
             let expires_at = delivery.expires_at.map(DeadlineTime::as_millis);
@@ -40,6 +40,7 @@ pub(super) fn open(connection: &Connection, event: &Event, delivery: &NewDeliver
                 delivery.reply_to,
                 delivery.notify_on_delivery,
                 delivery.notify_after.map(millis),
+                delivery.wakes.as_str(),
             ])
         })
         .map(|_| ())
@@ -68,8 +69,7 @@ pub(super) fn change(connection: &Connection, change: &DeliveryChange, appended:
         .prepare_cached(
             "UPDATE deliveries SET state = ?4, surface = coalesce(?5, surface), delivered_at = iif(?3 = 'pending', ?6, delivered_at),
                answered_by = coalesce(?7, answered_by), is_over = ?8, is_late = ?9, notify_at = ?10, due_at = ?11,
-               attempts = attempts + (attempt_tag IS NULL AND ?12 IS NOT NULL),
-               attempt_tag = ?12, attempt_surface = ?13, attempt_at = ?14
+               attempt_tag = ?12, attempt_surface = ?13, attempt_at = ?14, attempts = ?15
              WHERE event_seq = ?1 AND recipient_agent_id = ?2 AND state = ?3",
         )
         .and_then(|mut s| {
@@ -89,6 +89,7 @@ pub(super) fn change(connection: &Connection, change: &DeliveryChange, appended:
                 after.attempt.as_ref().map(|attempt| attempt.tag.as_str()),
                 after.attempt.as_ref().map(|attempt| attempt.surface.as_str()),
                 after.attempt.as_ref().map(|attempt| attempt.at.to_string()),
+                after.attempts,
             ])
         })
         .map(|_| ())
@@ -99,7 +100,7 @@ pub(super) fn change(connection: &Connection, change: &DeliveryChange, appended:
 macro_rules! columns {
     () => {
         "event_seq, recipient_agent_id, from_agent_id, state, delivery_hint, expires_at, expects_reply, notify_on_delivery,
-         notify_after_ms, notify_at, is_over, reply_to, attempt_tag, attempt_surface, attempt_at"
+         notify_after_ms, notify_at, is_over, reply_to, attempt_tag, attempt_surface, attempt_at, wakes, attempts"
     };
 }
 
@@ -170,6 +171,38 @@ const ABOUT: &str = concat!(
     AND (reply_to = ?4 OR expects_reply AND from_agent_id IN (SELECT recipient_agent_id FROM deliveries WHERE event_seq = ?4))
     ORDER BY event_seq LIMIT ?3"
 );
+
+/// Those that may wake their recipient, on one account.
+const WAKING: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM deliveries INDEXED BY deliveries_waking_idx
+    WHERE room_id = ?1 AND recipient_agent_id = ?2 AND wakes = ?4 AND state = 'pending' AND wakes IS NOT NULL
+    AND attempt_tag IS NULL AND attempts < ?5 ORDER BY event_seq LIMIT ?3"
+);
+
+/// The open deliveries to a member that no hand-over holds: of the oldest, of the urgent ones, and of those that may wake it on each
+/// account, at most so many each. In the order of the log.
+pub(super) fn open_for(
+    connection: &Connection,
+    room_id: &RoomId,
+    recipient: &AgentId,
+    wanted: &OpenQuery,
+) -> Result<Vec<DeliveryRow>, Error> {
+    let which = Which { mid_turn: wanted.mid_turn, ..Which::default() };
+    let mut open = inbox(connection, room_id, recipient, which, wanted.limit)?;
+    let max_attempts = i64::from(wanted.max_attempts.unwrap_or(u32::MAX));
+    // In the middle of a turn it makes no difference what could wake a session.
+    for wakes in Wakes::ACCOUNTS.iter().filter(|_| !wanted.mid_turn) {
+        let account = wakes.as_str();
+        let params = params![room_id.as_str(), recipient.as_str(), limit_of(wanted.limit), account, max_attempts];
+        open.extend(query(connection, WAKING, params)?);
+    }
+    open.retain(|row| i64::from(row.attempts) < max_attempts);
+    open.sort_by_key(|row| row.event_seq);
+    open.dedup_by_key(|row| row.event_seq);
+    Ok(open)
+}
 
 /// The first characters of its message, for deliveries of which somebody may be told.
 const WITH_EXCERPT: &str = concat!(
@@ -250,7 +283,7 @@ fn query(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> R
 /// A row that begins with the columns of a [`DeliveryRow`]; the excerpt, if there is one, comes after them.
 fn delivery_row(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
     let deadline = |column| row.get::<_, Option<i64>>(column).map(|at| at.map(DeadlineTime::from_millis));
-    let excerpt = if row.as_ref().column_count() > 15 { row.get::<_, Option<String>>(15)? } else { None };
+    let excerpt = if row.as_ref().column_count() > 17 { row.get::<_, Option<String>>(17)? } else { None };
     Ok(DeliveryRow {
         event_seq: row.get(0)?,
         recipient: AgentId::trusted(row.get::<_, String>(1)?),
@@ -267,6 +300,8 @@ fn delivery_row(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
         excerpt: excerpt.map_or_else(String::new, |text| tt_proto::message::excerpt(&text)),
         held_by: None,
         attempt: attempt(row)?,
+        wakes: Wakes::parse(row.get::<_, Option<String>>(15)?.as_deref()),
+        attempts: row.get(16)?,
     })
 }
 
@@ -285,10 +320,10 @@ fn stored(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> 
     let delivery = |row: &Row<'_>| {
         Ok(StoredDelivery {
             row: delivery_row(row)?,
-            surface: row.get::<_, Option<String>>(16)?.map(|text| Surface::parse(&text).unwrap_or(Surface::Unknown)),
-            delivered_at: time(row, 17)?,
-            answered_by: row.get(18)?,
-            is_late: row.get(19)?,
+            surface: row.get::<_, Option<String>>(18)?.map(|text| Surface::parse(&text).unwrap_or(Surface::Unknown)),
+            delivered_at: time(row, 19)?,
+            answered_by: row.get(20)?,
+            is_late: row.get(21)?,
         })
     };
     let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
@@ -348,7 +383,7 @@ pub(super) fn attempts(connection: &Connection) -> Result<Vec<(RoomId, DeliveryR
         ", '', room_id FROM deliveries INDEXED BY deliveries_attempts_idx WHERE attempt_tag IS NOT NULL ORDER BY event_seq"
     );
     let mut statement = connection.prepare_cached(sql).map_err(query_failed)?;
-    let row = |row: &Row<'_>| Ok((row.get::<_, String>(16)?.into(), delivery_row(row)?));
+    let row = |row: &Row<'_>| Ok((row.get::<_, String>(18)?.into(), delivery_row(row)?));
     statement.query_map([], row).and_then(Iterator::collect).map_err(query_failed)
 }
 
@@ -487,6 +522,7 @@ mod tests {
                 steps(INBOX, &[&"r", &"me", &200, &false]),
                 steps(INBOX_OF_SENDER, &[&"r", &"me", &200, &"you", &false]),
                 steps(URGENT, &[&"r", &"me", &200, &None::<String>, &0]),
+                steps(WAKING, &[&"r", &"me", &200, &"agent", &3]),
                 steps(ABOUT, &[&"r", &"me", &200, &about]),
                 steps(&questions_sql(), &[&"r"]),
                 steps(DUE, &[]),
@@ -494,6 +530,29 @@ mod tests {
             ]
         };
         assert_eq!(count(100), count(100_000));
+    }
+
+    #[test]
+    fn what_wakes_nobody_hides_nothing_that_may() {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::migrations::apply_all(&connection).unwrap();
+        let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+                    INSERT INTO deliveries (event_seq, recipient_agent_id, room_id, from_agent_id, wakes, attempts)
+                    SELECT i, 'me', 'r', 'you', CASE WHEN i = 90000 THEN 'answer' WHEN i > 99000 THEN 'agent' END, i = 99001 FROM n";
+        connection.execute_batch(fill).unwrap();
+        let seqs = |max_attempts| {
+            let wanted = OpenQuery { max_attempts, ..OpenQuery::of(2) };
+            let found = open_for(&connection, &"r".into(), &AgentId::trusted("me"), &wanted).unwrap();
+            found.iter().map(|row| row.event_seq).collect::<Vec<i64>>()
+        };
+        assert_eq!(seqs(None), [1, 2, 90_000, 99_001, 99_002]);
+        assert_eq!(seqs(Some(1)), [1, 2, 90_000, 99_002, 99_003], "one of them is not tried any more");
+        let mut statement = connection.prepare(WAKING).unwrap();
+        let mut rows = statement.query(params!["r", "me", 2, "agent", 9]).unwrap();
+        while rows.next().unwrap().is_some() {}
+        drop(rows);
+        let steps = statement.get_status(StatementStatus::VmStep);
+        assert!(steps < 200, "{steps} steps");
     }
 
     #[test]

@@ -38,6 +38,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(121, "121_guard"),
     migration!(130, "130_attempts"),
     migration!(132, "132_untold_sessions"),
+    migration!(133, "133_wakes"),
 ];
 
 /// Why a database cannot be brought to our schema.
@@ -283,6 +284,38 @@ mod tests {
         };
         assert_eq!(rows("SELECT status FROM room_members ORDER BY ordinal"), ["away", "gone", "left"]);
         assert_eq!(rows("SELECT agent_id || pid || process_started_at FROM member_terminals"), ["human:a7s"]);
+    }
+
+    #[test]
+    fn what_waited_before_wakes_its_recipients_as_it_would_now() {
+        let connection = Connection::open_in_memory().unwrap();
+        apply_missing_of(&connection, MIGRATIONS.iter().filter(|m| m.id < 133)).unwrap();
+        let room =
+            "INSERT INTO path_rooms (room_id, canonical_path, state, updated_at) VALUES ('r', '/w', 'idle', 't')";
+        connection.execute_batch(room).unwrap();
+        let messages = [
+            ("codex:1", "'b'", r#"{"body":"named"}"#, "agent"),
+            ("codex:1", "NULL", r#"{"body":"broadcast"}"#, ""),
+            ("human:a", "NULL", r#"{"body":"broadcast","from_person":true}"#, "person"),
+            ("human:a", "'b'", r#"{"body":"reminder","reminder_id":"r"}"#, "person"),
+            ("codex:1", "'b'", r#"{"body":"notice","notice":"delivered"}"#, ""),
+            ("b", "'codex:1'", r#"{"body":"question","expects_reply":true}"#, "agent"),
+            ("codex:1", "'b'", r#"{"body":"answer","reply_to":6}"#, "answer"),
+            ("codex:1", "'b'", r#"{"body":"reply","reply_to":1}"#, "agent"),
+        ];
+        for (seq, (from, to, payload, _)) in (1..).zip(&messages) {
+            let sql = format!(
+                "INSERT INTO room_events (event_seq, event_id, room_id, event_type, from_agent_id, to_agent_id, payload_json, created_at)
+                   VALUES ({seq}, 'e{seq}', 'r', 'message_sent', '{from}', {to}, '{payload}', 't');
+                 INSERT INTO deliveries (event_seq, recipient_agent_id, room_id) VALUES ({seq}, 'b', 'r')"
+            );
+            connection.execute_batch(&sql).unwrap();
+        }
+        apply_all(&connection).unwrap();
+        let mut statement =
+            connection.prepare("SELECT coalesce(wakes, '') FROM deliveries ORDER BY event_seq").unwrap();
+        let wakes: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+        assert_eq!(wakes, messages.map(|(.., wakes)| wakes));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tt_rules::{DeadlineTime, DeliveryRow, Overview, ReminderRow, Room};
 
 use super::{contents, deliveries, events, migrations, notes, query_failed, reminders, rooms, search, sessions, space};
 use crate::{
-    EventQuery, NewestEvents, NotePage, Page, Reader, RoomPage, StoredDelivery, StoredSession, WaitingQuery,
+    EventQuery, NewestEvents, NotePage, OpenQuery, Page, Reader, RoomPage, StoredDelivery, StoredSession, WaitingQuery,
     room_not_found,
 };
 
@@ -172,8 +172,13 @@ impl Reader for SqliteReader {
         deliveries::attempts(&self.connection)
     }
 
-    fn open_deliveries(&self, room_id: &RoomId, recipient: &AgentId, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
-        deliveries::inbox(&self.connection, room_id, recipient, deliveries::Which::default(), limit)
+    fn open_deliveries(
+        &self,
+        room_id: &RoomId,
+        recipient: &AgentId,
+        wanted: &OpenQuery,
+    ) -> Result<Vec<DeliveryRow>, Error> {
+        deliveries::open_for(&self.connection, room_id, recipient, wanted)
     }
 
     fn reminders(&self, room_id: &RoomId, agent_id: &AgentId, limit: usize) -> Result<Vec<ReminderRow>, Error> {
