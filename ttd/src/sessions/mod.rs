@@ -26,7 +26,7 @@ use tt_proto::AgentId;
 use tt_proto::hello::{Anchor, FoundBy, Identity, Signals, Step};
 use tt_proto::room::Liveness;
 use tt_proto::session::{EvidenceSource, Session as SessionView, SessionEvent, SessionStatus};
-use tt_rules::Now;
+use tt_rules::{LeaseTime, Now};
 use tt_store::StoredSession;
 
 use crate::clock::Clock;
@@ -123,11 +123,13 @@ impl Sessions {
         let mut registry = self.lock();
         let now = self.now().lease;
         let may_go_on = |row: &StoredSession| row.ended_at.is_some_and(|ended| now < ended + SWITCH_GRACE);
-        let is_open = |row: &&StoredSession| may_go_on(row) || row.untold_since.is_some();
-        let ending: Vec<_> = stored.iter().filter(is_open).map(|row| row.agent_id.clone()).collect();
+        let ending: Vec<_> = stored.iter().filter(|row| may_go_on(row)).map(|row| row.agent_id.clone()).collect();
+        let untold = |row: &StoredSession| Some((row.agent_id.clone(), row.untold_since? + SWITCH_GRACE));
+        let untold: Vec<_> = stored.iter().filter_map(untold).collect();
         stored.into_iter().for_each(|row| registry.restore(from_stored(row)));
         drop(registry);
         ending.into_iter().for_each(|agent_id| self.look_again_later(agent_id));
+        untold.into_iter().for_each(|(agent_id, at)| self.look_again_at(agent_id, at));
         keys.iter().for_each(|key| self.follow(key));
     }
 
@@ -340,7 +342,11 @@ impl Sessions {
 
     /// Looks at an agent again once the process of its session has had time to open another one.
     pub fn look_again_later(&self, agent_id: AgentId) {
-        let (this, at) = (self.clone(), self.now().lease + SWITCH_GRACE);
+        self.look_again_at(agent_id, self.now().lease + SWITCH_GRACE);
+    }
+
+    fn look_again_at(&self, agent_id: AgentId, at: LeaseTime) {
+        let this = self.clone();
         self.0.runtime.spawn(async move {
             this.0.clock.until(at).await;
             let _ = this.0.changes.send(agent_id);
