@@ -103,6 +103,9 @@ pub(crate) enum Command {
     /// Delete the room
     #[command(subcommand, after_help = "Example:\n  tt room delete")]
     Room(LazyArgs<commands::room::Args>),
+    /// See all rooms, members and messages on one screen
+    #[command(visible_alias = "ui")]
+    Console(LazyArgs<commands::console::Args>),
     /// List the sessions of harnesses: what each does, and how that is known
     Sessions(LazyArgs<commands::sessions::Args>),
     /// Show what a member's session said and did last
@@ -174,6 +177,7 @@ impl Command {
             Self::Notes(LazyArgs(args)) => commands::notes::run(context, args),
             Self::Events(LazyArgs(args)) => commands::events::run(context, args),
             Self::Room(LazyArgs(args)) => commands::room::run(context, args),
+            Self::Console(LazyArgs(args)) => commands::console::run(context, args),
             Self::Sessions(LazyArgs(args)) => commands::sessions::run(context, args),
             Self::Peek(LazyArgs(args)) => commands::sessions::run_peek(context, args),
             Self::Status(LazyArgs(args)) => commands::status::run(context, args),

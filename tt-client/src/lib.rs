@@ -32,6 +32,7 @@ pub use cli::command_line;
 use connect::{HttpClient, Settings};
 use error::CommandError;
 use output::{Format, Output};
+pub use session::fresh_key;
 use tt_proto::paths::Environment;
 use tt_proto::requests::Welcome;
 

@@ -71,7 +71,7 @@ const MAX_NAMES: usize = 1000;
 
 /// Makes a fresh key for one write, so that repeating it after a lost connection changes nothing. The time, the process and
 /// a count make it unique, without seeding a generator of random numbers in a program that makes one call.
-pub(crate) fn fresh_key() -> Option<String> {
+pub fn fresh_key() -> Option<String> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (now, count) = (UNIX_EPOCH.elapsed().unwrap_or_default(), COUNT.fetch_add(1, Ordering::Relaxed));
     Some(format!("{:x}-{:x}-{count:x}", now.as_nanos(), std::process::id()))

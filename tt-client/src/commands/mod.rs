@@ -3,6 +3,7 @@
 pub(crate) mod ask;
 pub(crate) mod body;
 pub(crate) mod completions;
+pub(crate) mod console;
 pub(crate) mod daemon;
 pub(crate) mod deliveries;
 pub(crate) mod demo;

@@ -16,7 +16,7 @@ mod websocket;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jsonrpsee::core::ClientError;
+pub use jsonrpsee::core::ClientError;
 use tt_proto::hello::{CAPABILITIES, Greeting, Signals};
 use tt_proto::paths::{Environment, Paths};
 use tt_proto::{Error, ErrorCode, PROTOCOL, VERSION};

@@ -115,6 +115,11 @@ impl Rpc {
         self.0.subscribe(S::SUBSCRIBE, RawParams(to_raw_value(request)?), S::UNSUBSCRIBE).await
     }
 
+    /// Whether the daemon has not closed the connection yet.
+    pub fn is_connected(&self) -> bool {
+        self.0.is_connected()
+    }
+
     /// Resolves when the daemon has closed the connection.
     pub async fn on_disconnect(&self) {
         self.0.on_disconnect().await;

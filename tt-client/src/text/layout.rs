@@ -9,19 +9,19 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The columns a text takes, not counting our own colours. Where terminals disagree (an emoji and its modifier), the larger
 /// number.
-pub(crate) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     let plain = without_colours(text);
     plain.width().max(plain.chars().map(|c| c.width().unwrap_or(0)).sum())
 }
 
 /// Pads a text with spaces to this many columns.
-pub(crate) fn padded(text: &str, width: usize) -> String {
+pub fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
 /// Breaks the lines of a text that are longer than `width`, between words where that is possible. Continuation lines are
 /// indented by `hang` columns, but by no more than half the width.
-pub(crate) fn wrapped(text: &str, width: usize, hang: usize) -> String {
+pub fn wrapped(text: &str, width: usize, hang: usize) -> String {
     let width = width.max(2);
     let hang = hang.min(width / 2);
     let mut page = String::with_capacity(text.len());
@@ -66,12 +66,12 @@ fn without_tabs(line: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// The number of spaces at the beginning of a line.
-pub(crate) fn indentation(line: &str) -> usize {
+pub fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
 /// The visible indentation of a line, whether its colour begins before or after the spaces.
-pub(crate) fn margin(line: &str) -> usize {
+pub fn margin(line: &str) -> usize {
     indentation(&without_colours(line))
 }
 

@@ -11,7 +11,7 @@ use tt_proto::requests::EventPage;
 use tt_proto::room::Member;
 
 /// A member's name, or its id if another active member has the same name or any member has that name as its id.
-pub(crate) fn name(agent: &AgentId, members: &[Member]) -> String {
+pub fn name(agent: &AgentId, members: &[Member]) -> String {
     let Some(member) = members.iter().find(|m| m.agent_id == *agent) else { return id(agent) };
     let named = members.iter().map(|member| NamedMember {
         agent_id: &member.agent_id,
@@ -26,7 +26,7 @@ const RESERVED_WORDS: [&str; 3] = ["nobody", "somebody", "you"];
 
 /// A name, in quotes if it could be mistaken for an id, for one of our words, for more than a name or, because of similar
 /// letters of another script, for another name.
-pub(crate) fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     let plain = name.chars().all(is_plain);
     if plain && !is_reserved(name) && !RESERVED_WORDS.iter().any(|word| name.eq_ignore_ascii_case(word)) {
         return name.to_owned();
@@ -35,12 +35,12 @@ pub(crate) fn quoted(name: &str) -> String {
 }
 
 /// A member by its name if it has a unique one, else by its id.
-pub(crate) fn called(agent: &AgentId, display_name: Option<&str>) -> String {
+pub fn called(agent: &AgentId, display_name: Option<&str>) -> String {
     display_name.map_or_else(|| id(agent), quoted)
 }
 
 /// An id, in quotes unless it has the form of an id, which no unquoted name has. Its owner may choose it freely.
-pub(crate) fn id(agent: &AgentId) -> String {
+pub fn id(agent: &AgentId) -> String {
     let id = agent.as_str();
     let plain = id.contains(':') && id.chars().all(|c| is_plain(c) || c == ':');
     if plain { id.to_owned() } else { in_quotes(id) }
@@ -56,7 +56,7 @@ fn in_quotes(text: &str) -> String {
 
 /// Members' names as the log gives them: the display name if it is its own, else the agent id.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Names {
+pub struct Names {
     members: BTreeMap<AgentId, Known>,
     /// The last event that was learned from.
     cursor: i64,
@@ -71,20 +71,20 @@ struct Known {
 
 impl Names {
     /// The event after which to read on.
-    pub(crate) fn cursor(&self) -> i64 {
+    pub fn cursor(&self) -> i64 {
         self.cursor
     }
 
     /// Learns from a page of the log. Returns whether it was the last one: pages end by their bytes too, so a short one may
     /// be followed by others.
-    pub(crate) fn learn_page(&mut self, page: &EventPage) -> bool {
+    pub fn learn_page(&mut self, page: &EventPage) -> bool {
         page.events.iter().for_each(|event| self.learn(event));
         self.cursor = page.cursor_event_seq;
         page.events.is_empty()
     }
 
     /// Notes the name of a member that joined or was renamed, and that a member left.
-    pub(crate) fn learn(&mut self, event: &Event) {
+    pub fn learn(&mut self, event: &Event) {
         let Some(agent) = &event.from_agent_id else { return };
         let payload = event.payload.as_ref().map_or("", |payload| payload.as_str());
         match event.event_type {
@@ -110,7 +110,7 @@ impl Names {
         }
     }
 
-    pub(crate) fn get(&self, agent: &AgentId) -> String {
+    pub fn get(&self, agent: &AgentId) -> String {
         let named = self.members.iter().map(|(agent_id, known)| NamedMember {
             agent_id,
             display_name: &known.name,

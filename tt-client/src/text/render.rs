@@ -19,13 +19,13 @@ use super::names::{Names, name, quoted};
 
 /// The current time, for "3m ago".
 #[expect(clippy::disallowed_methods, reason = "a client has no daemon's clock; this time is only displayed")]
-pub(crate) fn now() -> WallTime {
+pub fn now() -> WallTime {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     WallTime::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// `12s`, `3m`, `2h`, `4d`: the largest unit that fits.
-pub(crate) fn span(duration: Duration) -> String {
+pub fn span(duration: Duration) -> String {
     match duration.as_secs() {
         s if s < 60 => format!("{s}s"),
         s if s < 3600 => format!("{}m", s / 60),
@@ -34,7 +34,7 @@ pub(crate) fn span(duration: Duration) -> String {
     }
 }
 
-pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
+pub fn ago(at: WallTime, now: WallTime) -> String {
     match now.since(at) {
         short if short < Duration::from_secs(60) => "just now".into(),
         long => format!("{} ago", span(long)),
@@ -192,7 +192,7 @@ fn doing(member: &Member, room: &Room, place: Option<usize>, style: &Style, now:
 }
 
 /// A handoff, beginning with the next action. Every line begins with `indentation`.
-pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String {
+pub fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String {
     let Ok(handoff) = serde_json::from_str::<Handoff>(raw.as_str()) else {
         return style.row(indentation, &escape_text(raw.as_str()));
     };
@@ -220,12 +220,12 @@ pub(crate) fn handoff(raw: &RawJson, indentation: &str, style: &Style) -> String
 }
 
 /// One event that its reader was sent, as a sentence, with its handoff or message below it.
-pub(crate) fn event(event: &Event, names: &Names, style: &Style) -> String {
+pub fn event(event: &Event, names: &Names, style: &Style) -> String {
     sentence(event, Shown::Received, names, style)
 }
 
 /// One event as the log has it, also of a message to somebody else. `undelivered`: what became of a message that nobody was handed.
-pub(crate) fn logged(event: &Event, undelivered: Option<DeliveryState>, names: &Names, style: &Style) -> String {
+pub fn logged(event: &Event, undelivered: Option<DeliveryState>, names: &Names, style: &Style) -> String {
     sentence(event, Shown::Logged(undelivered), names, style)
 }
 
@@ -239,11 +239,24 @@ enum Shown {
 }
 
 fn sentence(event: &Event, shown: Shown, names: &Names, style: &Style) -> String {
-    let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), |a| names.get(a));
+    if event.event_type == EventType::MessageSent {
+        return message(event, shown, names, style);
+    }
+    let prefix = event_prefix(event);
+    let mut text = style.row(&style.dim(&prefix), &happening(event, &|agent| names.get(agent), style));
+    if let Some(handoff) = &event.handoff {
+        text.push_str(&self::handoff(handoff, &" ".repeat(columns(&prefix)), style));
+    }
+    text
+}
+
+/// What happened, on one line, without the handoff that came with it and without the text of a message.
+pub fn happening(event: &Event, name: &dyn Fn(&AgentId) -> String, style: &Style) -> String {
+    let agent = |agent: &Option<AgentId>| agent.as_ref().map_or_else(|| "somebody".to_owned(), name);
     let (from, to) = (style.bold(&agent(&event.from_agent_id)), agent(&event.to_agent_id));
     let reason = event.reason.as_deref().map(escape_text).unwrap_or_default();
     let turn = event.turn_id.unwrap_or(0);
-    let what = match event.event_type {
+    match event.event_type {
         EventType::Claim => format!("{from} has turn {turn}"),
         EventType::Release => format!("{from} released turn {turn}"),
         EventType::Pass => format!("{from} passed turn {turn} to {to}"),
@@ -251,7 +264,7 @@ fn sentence(event: &Event, shown: Shown, names: &Names, style: &Style) -> String
         EventType::Close => format!("{from} closed the room"),
         EventType::Kick if reason.is_empty() => format!("{from} kicked {to}"),
         EventType::Kick => format!("{from} kicked {to} ({reason})"),
-        EventType::MessageSent => return message(event, shown, names, style),
+        EventType::MessageSent => format!("{from} sent a message"),
         EventType::MemberJoined => format!("{from} {reason}"),
         EventType::MemberLeft if reason == "terminal_closed" => format!("{from} is away: its last terminal was closed"),
         EventType::MemberRenamed => {
@@ -269,13 +282,7 @@ fn sentence(event: &Event, shown: Shown, names: &Names, style: &Style) -> String
             format!("{from} went on with a {reason}{holder}")
         }
         EventType::Unknown => format!("{from} did something that this version of tt does not know"),
-    };
-    let prefix = event_prefix(event);
-    let mut text = style.row(&style.dim(&prefix), &what);
-    if let Some(handoff) = &event.handoff {
-        text.push_str(&self::handoff(handoff, &" ".repeat(columns(&prefix)), style));
     }
-    text
 }
 
 /// A message as in a conversation. Every line of the body is indented, so that none can pass for another sender's.
@@ -334,7 +341,7 @@ fn event_prefix(event: &Event) -> String {
 }
 
 /// The time of day on this machine, with the date if that is not today's.
-pub(crate) fn clock(at: WallTime, now: WallTime) -> String {
+pub fn clock(at: WallTime, now: WallTime) -> String {
     let zoned = |at: WallTime| {
         let at = jiff::Timestamp::from_millisecond(at.as_millis()).unwrap_or(jiff::Timestamp::MIN);
         at.to_zoned(jiff::tz::TimeZone::system())

@@ -32,7 +32,7 @@ impl Style {
     }
 
     /// The style for a text without colours.
-    pub(crate) fn plain(width: Option<usize>) -> Self {
+    pub fn plain(width: Option<usize>) -> Self {
         Self { color: false, width }
     }
 
