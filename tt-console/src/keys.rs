@@ -11,6 +11,7 @@ use tt_proto::time::parse_duration;
 use crate::exchange::{Deed, Letter, Request};
 use crate::input::Input;
 use crate::model::{Action, Compose, Goal, Layer, List, Model, Pane, Prompt, Purpose, Row};
+use crate::timeline::Item;
 
 /// How many events a page up or down goes, and a turn of the mouse's wheel.
 const PAGE_STEP: isize = 10;
@@ -64,7 +65,7 @@ impl Model {
         match &mut self.layer {
             Layer::Compose(compose) if !compose.is_sending => {
                 if compose.is_in_body {
-                    compose.body.insert(&text.replace("\r\n", "\n").replace('\r', "\n"));
+                    compose.body.insert(&without_controls(&text.replace("\r\n", "\n").replace('\r', "\n")));
                 } else {
                     compose.to.insert(&one_line(text));
                 }
@@ -181,7 +182,7 @@ impl Model {
             'r' => self.reply(),
             'x' => self.withdraw(),
             'z' => {
-                if let Some(seq) = self.timeline.current().map(crate::timeline::Item::seq) {
+                if let Some(seq) = self.timeline.current().map(Item::seq) {
                     self.timeline.toggle_fold(seq);
                 }
             }
@@ -255,7 +256,7 @@ impl Model {
         match self.pane {
             Pane::Rooms => self.pane = Pane::Timeline,
             Pane::Timeline => {
-                if let Some(seq) = self.timeline.current().map(crate::timeline::Item::seq) {
+                if let Some(seq) = self.timeline.current().map(Item::seq) {
                     self.timeline.chosen = Some(seq);
                     self.layer = Layer::Detail { seq, scroll: 0 };
                 }
@@ -273,17 +274,25 @@ impl Model {
         self.layer = Layer::Compose(compose);
     }
 
+    /// Answers the chosen message. Where none was chosen, the oldest question to us that is not answered, or the newest message of
+    /// somebody else.
     fn reply(&mut self) {
-        let Some(item) = self.timeline.current().filter(|item| item.message.is_some()) else {
-            return self.complain("choose a message first: only a message can be answered");
+        let is_anothers = |item: &&Item| {
+            item.message.is_some() && item.event.from_agent_id.is_some() && item.event.from_agent_id != self.me
         };
-        let (seq, from) = (item.seq(), item.event.from_agent_id.clone());
-        if from.is_none() || from == self.me {
+        let questions = self.open_room().map_or(&[][..], |entry| &entry.questions);
+        let question = questions.iter().find_map(|seq| self.timeline.get(*seq));
+        let found = match self.timeline.chosen {
+            Some(seq) => self.timeline.get(seq),
+            None => question.or_else(|| self.timeline.items().rev().find(is_anothers)),
+        };
+        let Some(seq) = found.filter(is_anothers).map(Item::seq) else {
             return self.complain("choose a message of somebody else to answer it");
-        }
+        };
         let kept =
             self.open.as_ref().and_then(|room| self.drafts.get(room)).filter(|draft| draft.reply_to == Some(seq));
-        self.layer = Layer::Compose(kept.cloned().unwrap_or_else(|| Compose::new(Some(seq))));
+        let kept = kept.cloned().map(|draft| Compose { is_sending: false, ..draft });
+        self.layer = Layer::Compose(kept.unwrap_or_else(|| Compose::new(Some(seq))));
     }
 
     fn withdraw(&mut self) {
@@ -628,7 +637,12 @@ fn edit(input: &mut Input, key: KeyEvent) {
 }
 
 fn one_line(text: &str) -> String {
-    text.split(['\r', '\n']).collect::<Vec<_>>().join(" ")
+    without_controls(&text.split(['\r', '\n']).collect::<Vec<_>>().join(" "))
+}
+
+/// A text without what nobody types.
+fn without_controls(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
 #[cfg(test)]
