@@ -15,6 +15,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 use crate::model::{Layer, Model, Pane, Shown};
 pub use palette::Palette;
 
@@ -61,7 +63,23 @@ pub fn draw(model: &Model, palette: &Palette, frame: &mut Frame<'_>) -> Shown {
             shown.events.clear();
         }
     }
+    make_steady(frame.buffer_mut());
     shown
+}
+
+/// Replaces characters that are made of several, and that terminals give different widths, by the first of them: else what is drawn
+/// behind one would be somewhere else on the screen than we believe, and stay there.
+fn make_steady(buffer: &mut ratatui::buffer::Buffer) {
+    for cell in &mut buffer.content {
+        let symbol = cell.symbol();
+        let sum: usize = symbol.chars().map(|c| c.width().unwrap_or(0)).sum();
+        let is_unsure = symbol.chars().any(|c| matches!(c, '\u{fe0e}' | '\u{fe0f}' | '\u{200d}'));
+        if (is_unsure || sum != symbol.width())
+            && let Some(first) = symbol.chars().next()
+        {
+            cell.set_char(first);
+        }
+    }
 }
 
 fn draw_tabs(model: &Model, palette: &Palette, frame: &mut Frame<'_>, area: Rect) {

@@ -31,11 +31,12 @@ fn summary(model: &Model) -> String {
         .iter()
         .flat_map(|entry| entry.needs().into_iter().map(|need| format!("{}: {need}", escape_text(entry.short_name()))));
     let needs: Vec<String> = needs.collect();
-    if needs.is_empty() {
-        format!("you are {}", escape_text(&model.my_name))
-    } else {
-        format!("! {}", needs.join("; "))
+    if !needs.is_empty() {
+        return format!("! {}", needs.join("; "));
     }
+    // A member may be called otherwise in each room.
+    let here = model.me.as_ref().and_then(|me| model.labels.get(me).cloned());
+    format!("you are {}", here.unwrap_or_else(|| escape_text(&model.my_name)))
 }
 
 fn keys(model: &Model) -> &'static str {

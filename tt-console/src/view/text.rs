@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(flow("ab", "cd", 10), (vec!["abcd".to_owned()], (2, 0)));
         assert_eq!(flow("ab\nc", "", 10), (vec!["ab".to_owned(), "c".to_owned()], (1, 1)));
         assert_eq!(flow("abcd", "", 4), (vec!["abcd".to_owned(), String::new()], (0, 1)));
-        assert_eq!(flow("漢字", "漢", 5), (vec!["漢字".to_owned(), "漢".to_owned()], (4, 0)));
+        assert_eq!(flow("漢字", "漢", 5), (vec!["漢字".to_owned(), "漢".to_owned()], (0, 1)));
         assert_eq!(flow("", "\u{1b}[2J", 9), (vec!["·[2J".to_owned()], (0, 0)));
     }
 }

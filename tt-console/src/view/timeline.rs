@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ratatui::Frame;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
@@ -16,13 +16,16 @@ use tt_proto::message::{DeliveryHint, MessageSent};
 use tt_proto::room::StickState;
 
 use super::rooms::age;
-use super::text::{cut, cut_start, lines_of, wrapped};
+use super::text::{cut_start, lines_of, wrapped};
 use super::{Palette, pane_block};
 use crate::model::{Model, Pane, Shown};
 use crate::timeline::{Entry, Item};
 
 /// How many lines of one message are shown. Enter shows it in full.
 const BODY_LINES: usize = 12;
+
+/// How many lines say who has the stick.
+const HEAD_LINES: usize = 2;
 
 /// How many recipients that wait are named.
 const NAMED_RECIPIENTS: usize = 3;
@@ -37,9 +40,14 @@ pub(super) fn draw(model: &Model, palette: &Palette, frame: &mut Frame<'_>, area
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let width = usize::from(inner.width).max(8);
-    let head = Line::from(Span::styled(cut(&stick(model), width), palette.strong));
-    frame.render_widget(head, Rect { height: inner.height.min(1), ..inner });
-    let area = Rect { y: inner.y + 1, height: inner.height.saturating_sub(1), ..inner };
+    let head: Vec<Line<'_>> = wrapped(&stick(model), width, 2)
+        .into_iter()
+        .take(HEAD_LINES)
+        .map(|line| Line::from(Span::styled(line, palette.strong)))
+        .collect();
+    let [above, area] =
+        Layout::vertical([Constraint::Length(u16::try_from(head.len()).unwrap_or(1)), Constraint::Min(0)]).areas(inner);
+    frame.render_widget(Paragraph::new(head), above);
     let lines = visible(model, palette, width, usize::from(area.height), shown);
     let mut text = Vec::with_capacity(lines.len());
     for (place, (seq, line)) in lines.into_iter().enumerate() {

@@ -23,15 +23,15 @@ const AHEAD: i64 = 10;
 /// How long a screen has to stay as it is to be accepted.
 const SETTLED: Duration = Duration::from_millis(700);
 
-pub struct Stage {
-    pub daemon: Option<InProcess>,
-    pub clock: Clock,
-    pub cast: Arc<Cast>,
-    pub home: Home,
+pub(crate) struct Stage {
+    pub(crate) daemon: Option<InProcess>,
+    pub(crate) clock: Clock,
+    pub(crate) cast: Arc<Cast>,
+    pub(crate) home: Home,
 }
 
 impl Stage {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // No other program is needed: the daemon runs here.
         let home = Home::new("/nonexistent/tt", "/nonexistent/ttd");
         let cast = Arc::new(Cast::default());
@@ -43,11 +43,11 @@ impl Stage {
     }
 
     /// Stops the daemon.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.daemon = None;
     }
 
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         let mut options = self.home.options();
         options.processes = self.cast.clone();
         options.clock.turn_wall(AHEAD * 60_000);
@@ -55,7 +55,7 @@ impl Stage {
     }
 
     /// A workspace of this name.
-    pub fn dir(&self, name: &str) -> PathBuf {
+    pub(crate) fn dir(&self, name: &str) -> PathBuf {
         let dir = self.home.path().join(name);
         std::fs::create_dir_all(dir.join(".git")).unwrap();
         dir
@@ -74,7 +74,7 @@ impl Stage {
     }
 
     /// Joins a workspace. An agent has a process of its own, a player.
-    pub async fn join(&self, dir: &Path, id: &str, name: &str, player: Option<usize>) -> Actor {
+    pub(crate) async fn join(&self, dir: &Path, id: &str, name: &str, player: Option<usize>) -> Actor {
         let mut client = Client::connect(self.settings(id, player)).await.unwrap();
         let join = JoinPath {
             context_path: dir.display().to_string(),
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// Does something that, by the wall clock, happened hours ago.
-    pub async fn hours_ago<T>(&self, hours: i64, past: impl Future<Output = T>) -> T {
+    pub(crate) async fn hours_ago<T>(&self, hours: i64, past: impl Future<Output = T>) -> T {
         let back = (hours * 60 + AHEAD + 10) * 60_000;
         self.clock.turn_wall(-back);
         let done = past.await;
@@ -96,7 +96,7 @@ impl Stage {
     }
 
     /// The console of a person, in a workspace, on a terminal of this size.
-    pub fn console(&self, dir: &Path, size: (u16, u16)) -> Console {
+    pub(crate) fn console(&self, dir: &Path, size: (u16, u16)) -> Console {
         let mut command = self.home.command("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_tt-console")]).current_dir(dir);
         command.env("TT_HARNESS_AGENT_ID", "human:alice").env("TT_NO_AUTOSTART", "1");
@@ -106,18 +106,18 @@ impl Stage {
 }
 
 /// A member.
-pub struct Actor {
-    pub id: AgentId,
-    pub room: RoomId,
-    pub client: Client,
+pub(crate) struct Actor {
+    pub(crate) id: AgentId,
+    pub(crate) room: RoomId,
+    pub(crate) client: Client,
 }
 
 impl Actor {
-    pub async fn call<M: Method>(&mut self, request: impl FnOnce(RoomId) -> M) -> M::Answer {
+    pub(crate) async fn call<M: Method>(&mut self, request: impl FnOnce(RoomId) -> M) -> M::Answer {
         self.client.call(request(self.room.clone())).await.unwrap()
     }
 
-    pub async fn send(&mut self, to: &str, body: &str, is_question: bool) -> Sent {
+    pub(crate) async fn send(&mut self, to: &str, body: &str, is_question: bool) -> Sent {
         let (to, body) = (Some(to.to_owned()), body.to_owned());
         let expects_reply = is_question.then_some(true);
         self.call(|room_id| SendMessage { room_id, body, to, expects_reply, ..Default::default() }).await
@@ -131,8 +131,8 @@ fn noon() -> String {
 }
 
 /// The console on a terminal. Dropping it ends it.
-pub struct Console {
-    pub running: Running,
+pub(crate) struct Console {
+    pub(crate) running: Running,
     keyboard: File,
     terminal: PathBuf,
     size: (u16, u16),
@@ -170,12 +170,12 @@ impl Console {
     }
 
     #[track_caller]
-    pub fn keys(&mut self, keys: &str) {
+    pub(crate) fn keys(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Gives the terminal another size.
-    pub fn resize(&mut self, columns: u16, rows: u16) {
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         let size = |n: u16| NonZeroU16::new(n).unwrap();
         self.screen.parser.lock().unwrap().screen_mut().set_size(size(rows), size(columns));
         self.size = (columns, rows);
@@ -184,22 +184,22 @@ impl Console {
         assert!(stty.status().unwrap().success());
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.screen.parser.lock().unwrap().screen().contents()
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.screen.bytes.lock().unwrap().clone()
     }
 
     /// Waits until the screen shows this.
     #[track_caller]
-    pub fn until_shows(&self, expected: &str) {
+    pub(crate) fn until_shows(&self, expected: &str) {
         self.until(|text| text.contains(expected));
     }
 
     #[track_caller]
-    pub fn until(&self, is_so: impl Fn(&str) -> bool) {
+    pub(crate) fn until(&self, is_so: impl Fn(&str) -> bool) {
         let shown = self.screen.changed.wait_timeout_while(self.screen.parser.lock().unwrap(), LIMIT, |parser| {
             !is_so(&parser.screen().contents())
         });
@@ -208,7 +208,7 @@ impl Console {
     }
 
     /// Ends it with a key, and returns what is on the screen then.
-    pub fn quit(mut self) -> String {
+    pub(crate) fn quit(mut self) -> String {
         self.keys("q");
         let Self { running, screen, .. } = self;
         assert_eq!(running.finish().code, Some(0));
@@ -218,7 +218,7 @@ impl Console {
 
     /// Compares the screen, text and colours, with what is kept under this name. It may still be changing.
     #[track_caller]
-    pub fn compare(&self, stage: &Stage, name: &str) {
+    pub(crate) fn compare(&self, stage: &Stage, name: &str) {
         let name = format!("{name}-{}", self.size.0);
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/screens").join(format!("{name}.txt"));
         if std::env::var_os("ACCEPT_SCREENS").is_some() {
