@@ -175,11 +175,11 @@ impl Reader {
             Request::Open(room) => return self.open(room).await,
             Request::Before { room, seq } => {
                 let page = GetRoomEvents { before_event_seq: Some(seq), ..page_of(&room) };
-                Update::Before { page: Box::new(self.call(page).await?), room }
+                Update::Before { page: Box::new(self.call(page).await?), room, seq }
             }
             Request::After { room, seq } => {
                 let page = GetRoomEvents { after_event_seq: Some(seq), ..page_of(&room) };
-                Update::After { page: Box::new(self.call(page).await?), room }
+                Update::After { page: Box::new(self.call(page).await?), room, seq }
             }
             Request::Around { room, seq } => {
                 let page = GetRoomEvents { before_event_seq: Some(seq.saturating_add(1)), ..page_of(&room) };

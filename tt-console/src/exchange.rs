@@ -101,10 +101,12 @@ pub enum Update {
     },
     Before {
         room: RoomId,
+        seq: i64,
         page: Box<EventPage>,
     },
     After {
         room: RoomId,
+        seq: i64,
         page: Box<EventPage>,
     },
     Around {

@@ -71,15 +71,30 @@ impl Timeline {
     pub fn open(&mut self, events: Vec<Event>, has_earlier: bool) {
         *self = Self { has_earlier, newest: self.newest, ..Self::default() };
         self.items = events.into_iter().map(Item::of).collect();
+        self.has_later = self.misses_newest();
     }
 
-    /// Starts anew with the newest events. Those that happened since they were read are kept.
+    /// The newest events were read: goes on with them if they join those in memory, else starts anew with them. A reader of older
+    /// events keeps its place.
     pub fn renew(&mut self, events: Vec<Event>, has_earlier: bool) {
-        let last = events.last().map_or(0, |event| event.event_seq);
-        let (old, chosen) = (std::mem::take(&mut self.items), self.chosen);
-        self.open(events, has_earlier);
-        self.items.extend(old.into_iter().filter(|item| item.seq() > last));
-        self.chosen = chosen.filter(|seq| self.get(*seq).is_some());
+        let first = events.first().map_or(i64::MAX, |event| event.event_seq);
+        match self.last_seq() {
+            Some(last) if first <= last => self.append(events, false),
+            Some(_) if self.chosen.is_some() => self.has_later = true,
+            _ => self.open(events, has_earlier),
+        }
+    }
+
+    /// What happens from now on may not be told, so nothing is put behind what is in memory before the newest were read.
+    pub fn pause(&mut self) {
+        self.has_later = true;
+        self.asked.clear();
+        self.is_loading = false;
+    }
+
+    /// Whether something happened that is not in memory.
+    fn misses_newest(&self) -> bool {
+        self.last_seq().is_none_or(|last| last < self.newest)
     }
 
     /// Starts anew around an event.
@@ -93,7 +108,7 @@ impl Timeline {
     pub fn push(&mut self, event: Event) {
         self.is_asked_again(&event);
         self.newest = self.newest.max(event.event_seq);
-        if self.has_later || self.last_seq().is_some_and(|last| event.event_seq <= last) {
+        if self.has_later || self.last_seq().is_none_or(|last| event.event_seq <= last) {
             return;
         }
         self.items.push_back(Item::of(event));
@@ -128,7 +143,7 @@ impl Timeline {
         let last = self.last_seq().unwrap_or(i64::MIN);
         self.items.extend(events.into_iter().filter(|event| event.event_seq > last).map(Item::of));
         // What happened after the page was read is not in it.
-        self.has_later = has_later || self.last_seq().is_some_and(|last| last < self.newest);
+        self.has_later = has_later || self.misses_newest();
         self.shrink_front();
     }
 
@@ -326,7 +341,7 @@ mod tests {
     #[test]
     fn the_window_stays_small_and_can_be_moved() {
         let mut timeline = Timeline::default();
-        timeline.open(Vec::new(), false);
+        timeline.open(vec![message(0, None)], false);
         (1..=100_000).for_each(|seq| timeline.push(message(seq, None)));
         assert_eq!((timeline.len(), timeline.last_seq(), timeline.has_earlier), (MAX_EVENTS, Some(100_000), true));
         let first = timeline.first_seq().unwrap();

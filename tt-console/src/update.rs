@@ -14,7 +14,7 @@ impl Model {
             Update::Connected { me, name } => self.connected(me, name),
             Update::Disconnected(why) => {
                 if self.link == Link::Up {
-                    self.timeline.forget_asked();
+                    self.timeline.pause();
                 }
                 self.link = Link::Down(why);
                 Vec::new()
@@ -52,20 +52,20 @@ impl Model {
                 if let Some((_, seq)) = self.jump.take_if(|(to, _)| *to == room) {
                     return vec![Action::Ask(Request::Around { room, seq })];
                 }
-                // A reader of older events keeps its place when the daemon was restarted.
-                if self.timeline.is_empty() || !self.timeline.has_later {
-                    self.timeline.renew(page.events, page.earlier > 0);
-                }
+                self.timeline.renew(page.events, page.earlier > 0);
                 Vec::new()
             }
-            Update::Before { room, page } => {
-                if self.open.as_ref() == Some(&room) {
+            // A page that does not join what is in memory now was asked for by a reader who has gone elsewhere since.
+            Update::Before { room, seq, page } => {
+                self.timeline.is_loading = false;
+                if self.open.as_ref() == Some(&room) && self.timeline.first_seq() == Some(seq) {
                     self.timeline.prepend(page.events, page.earlier > 0);
                 }
                 Vec::new()
             }
-            Update::After { room, page } => {
-                if self.open.as_ref() == Some(&room) {
+            Update::After { room, seq, page } => {
+                self.timeline.is_loading = false;
+                if self.open.as_ref() == Some(&room) && self.timeline.last_seq() == Some(seq) {
                     self.timeline.append(page.events, page.more);
                 }
                 Vec::new()

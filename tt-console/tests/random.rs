@@ -16,7 +16,7 @@ use tt_proto::requests::{EventPage, RoomState};
 use tt_proto::room::RoomSummary;
 use tt_proto::{AgentId, RoomId, WallTime};
 
-const STEPS: usize = 4000;
+const STEPS: usize = 1500;
 
 const ROOMS: usize = 3;
 
@@ -121,10 +121,10 @@ impl Daemon {
                 Update::Opened { room, page, members, notes: Vec::new() }
             }
             Request::Before { room, seq } => {
-                Update::Before { page: self.page(Self::at(&room), |other| other < seq, true), room }
+                Update::Before { page: self.page(Self::at(&room), |other| other < seq, true), room, seq }
             }
             Request::After { room, seq } => {
-                Update::After { page: self.page(Self::at(&room), |other| other > seq, false), room }
+                Update::After { page: self.page(Self::at(&room), |other| other > seq, false), room, seq }
             }
             Request::Around { room, seq } => {
                 Update::Around { page: self.page(Self::at(&room), |other| other <= seq, true), room, seq }

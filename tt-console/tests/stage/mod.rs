@@ -184,10 +184,6 @@ impl Console {
         assert!(stty.status().unwrap().success());
     }
 
-    pub(crate) fn text(&self) -> String {
-        self.screen.parser.lock().unwrap().screen().contents()
-    }
-
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.screen.bytes.lock().unwrap().clone()
     }
