@@ -137,29 +137,36 @@ impl Sessions {
         }
         drop(followed);
         let this = self.clone();
-        self.0.runtime.spawn_blocking(move || {
-            let terminal = this.follow_file(harness, process.pid).and_then(|()| this.follow_terminal(process));
-            if let Err(LookTimeout { .. }) = terminal {
+        self.0.runtime.spawn(async move {
+            // A look that hangs takes no thread that others need for the disk.
+            let followed = async {
+                this.follow_file(harness, process.pid).await?;
+                this.follow_terminal(process).await
+            };
+            if let Err(LookTimeout { .. }) = followed.await {
                 // Its next call tries again.
                 this.0.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&name);
             }
         });
     }
 
-    /// Reads the file of a process, now and when it changes. May block.
-    fn follow_file(&self, harness: &'static Harness, pid: u32) -> Result<(), LookTimeout> {
+    /// Reads the file of a process, now and when it changes.
+    async fn follow_file(&self, harness: &'static Harness, pid: u32) -> Result<(), LookTimeout> {
         let Some(facts) = &harness.session_files else { return Ok(()) };
-        let Some(dir) = self.config_dir(harness, pid)?.map(|dir| dir.join(facts.dir)) else { return Ok(()) };
-        if let Err(e) = self.0.files.watch(&dir) {
-            tracing::debug!("the session files of {} are not watched: {e}", harness.title);
-        }
-        self.read_file(harness, &dir.join(format!("{pid}.json")));
+        let Some(dir) = self.0.looks.run(self.find_config_dir(harness, pid)).await? else { return Ok(()) };
+        let (this, dir) = (self.clone(), dir.join(facts.dir));
+        let read = move || {
+            if let Err(e) = this.0.files.watch(&dir) {
+                tracing::debug!("the session files of {} are not watched: {e}", harness.title);
+            }
+            this.read_file(harness, &dir.join(format!("{pid}.json")));
+        };
+        let _ = tokio::task::spawn_blocking(read).await;
         Ok(())
     }
 
-    /// Notices when the terminal is closed in which a process was started: the process that leads its session ends then. May
-    /// block.
-    fn follow_terminal(&self, process: Anchor) -> Result<(), LookTimeout> {
+    /// Notices when the terminal is closed in which a process was started: the process that leads its session ends then.
+    async fn follow_terminal(&self, process: Anchor) -> Result<(), LookTimeout> {
         let (pid, runtime) = (process.pid, self.0.runtime.clone());
         let open_leader = move |processes: &dyn Processes| {
             processes.has_terminal(pid).filter(|has_terminal| *has_terminal)?;
@@ -167,7 +174,7 @@ impl Sessions {
             let _inside = runtime.enter();
             if leader == pid { None } else { processes.open(leader).ok() }
         };
-        let Some(exit) = self.0.looks.run_blocking(open_leader)? else { return Ok(()) };
+        let Some(exit) = self.0.looks.run(open_leader).await? else { return Ok(()) };
         let this = self.clone();
         self.0.runtime.spawn(async move {
             if exit.await.is_err() || this.liveness(&process) != Liveness::Alive {
@@ -202,8 +209,17 @@ impl Sessions {
 
     /// The directory of a harness's configuration, as the process of the harness sees it. May block.
     pub(super) fn config_dir(&self, harness: &'static Harness, pid: u32) -> Result<Option<PathBuf>, LookTimeout> {
+        self.0.looks.run_blocking(self.find_config_dir(harness, pid))
+    }
+
+    /// The look that finds this directory.
+    fn find_config_dir(
+        &self,
+        harness: &'static Harness,
+        pid: u32,
+    ) -> impl Fn(&dyn Processes) -> Option<PathBuf> + Send + Sync + use<> {
         let our_home = self.0.home.clone();
-        self.0.looks.run_blocking(move |processes| {
+        move |processes| {
             let variable = |name: &str| processes.variable(pid, name).filter(|value| !value.is_empty());
             let named: Option<OsString> = harness.config_dir.variable.and_then(variable);
             if let Some(dir) = harness.config_dir.from_variable(|_| named.as_deref()) {
@@ -211,7 +227,7 @@ impl Sessions {
             }
             let home = variable("HOME").map(PathBuf::from).or_else(|| our_home.clone())?;
             Some(harness.config_dir.below_home(&home))
-        })
+        }
     }
 }
 
