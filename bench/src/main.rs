@@ -4,6 +4,7 @@
 //! (`roles`), or the real `tt` and `ttd`. A limit and the figure it belongs to are sampled in turns, so that whatever
 //! else the machine does falls on both.
 
+mod deadlines;
 mod limits;
 mod memory;
 mod messages;
@@ -125,6 +126,7 @@ async fn measure(args: &Args) -> Fallible<bool> {
     group!(["hook", "hook-mute", "hook-full", "hook-killed", "hook-absent"], processes::hook(effort));
     group!(["tt-line"], async { one(processes::line(effort).await) });
     group!(["ask"], async { one(processes::ask(effort).await) });
+    group!(["deadline", "deadline-killed"], deadlines::run(effort));
     group!(["prompt-mute"], async { one(processes::mute_prompt(effort).await) });
     group!(["cold"], async { one(processes::cold(effort).await) });
     group!(["install-json", "install-toml"], processes::install(effort));

@@ -107,6 +107,14 @@ impl Scratch {
         Ok(())
     }
 
+    /// Kills the daemon, wherever it is.
+    pub(crate) fn kill_daemon(&mut self) -> Fallible<()> {
+        let mut daemon = self.daemon.take().ok_or("no daemon")?;
+        daemon.kill()?;
+        daemon.wait()?;
+        Ok(())
+    }
+
     pub(crate) fn home(&self) -> &Path {
         self.dir.path()
     }
