@@ -168,7 +168,7 @@ fn check(settings: &Settings, rest: &[String]) -> Result<(), CommandError> {
         Settings { autostart: false, deadline: CHECK_DEADLINE, start_timeout: Duration::ZERO, ..settings.clone() };
     let (sender, answer) = mpsc::channel();
     // Nothing that the call waits for delays git for longer: connecting, greeting and the answer have one deadline together.
-    std::thread::spawn(move || sender.send(HttpClient::try_connect_and_call(&settings, &request)));
+    std::thread::spawn(move || drop(sender.send(HttpClient::try_connect_and_call(&settings, &request))));
     let Ok(Ok(Some((_client, Ok(answer))))) = answer.recv_timeout(CHECK_DEADLINE) else { return Ok(()) };
     let text = answer.text.filter(|text| text.lines().all(is_harmless)).unwrap_or_default();
     let (said, is_refused) = match answer.verdict {
