@@ -364,6 +364,9 @@ struct Run<'a> {
     kills: u64,
     /// What each member confirmed, as the daemon acknowledged it.
     confirmed: Vec<BTreeSet<i64>>,
+    /// What each member was shown by a daemon that was killed before it could be confirmed, and confirmed too late: the next daemon
+    /// may have ended it meanwhile.
+    too_late: Vec<BTreeSet<i64>>,
     sent: BTreeSet<i64>,
     /// Those that have left.
     out: [bool; NAMES.len()],
@@ -387,6 +390,7 @@ impl<'a> Run<'a> {
             members,
             random: 7,
             kills: 0,
+            too_late: confirmed.clone(),
             confirmed,
             sent: BTreeSet::new(),
             out: [false; NAMES.len()],
@@ -474,11 +478,16 @@ impl<'a> Run<'a> {
         let taken = self.members[who].take(0).await;
         let seqs: Vec<i64> = taken.events.iter().map(|event| event.event_seq).collect();
         for seq in &seqs {
-            assert!(!self.confirmed[who].contains(seq), "{seq} was shown to {} again", NAMES[who]);
+            let was_shown = self.confirmed[who].contains(seq) || self.too_late[who].contains(seq);
+            assert!(!was_shown, "{seq} was shown to {} again", NAMES[who]);
         }
         self.shown += seqs.len() as u64;
-        confirm(&mut self.members[who], seqs.clone()).await;
-        self.confirmed[who].extend(&seqs);
+        let confirmed = confirm(&mut self.members[who], seqs.clone()).await;
+        if confirmed == seqs.len() {
+            self.confirmed[who].extend(&seqs);
+        } else {
+            self.too_late[who].extend(&seqs);
+        }
         for event in &taken.events {
             if payload(event).expects_reply && self.below(2) == 0 {
                 let answer = reply(&mut self.members[who], event.event_seq, "so it is").await;
@@ -506,16 +515,27 @@ impl<'a> Run<'a> {
             let there = format!("SELECT count(*) FROM room_events WHERE event_seq = {seq}");
             assert_eq!(one(&there), 1, "message {seq} was acknowledged and is not there");
         }
+        let is_in = |seq: &i64, who: usize, states: &str| {
+            let sql = format!(
+                "SELECT count(*) FROM deliveries WHERE event_seq = {seq} AND recipient_agent_id = '{}' AND state IN ({states})",
+                NAMES[who]
+            );
+            one(&sql) == 1
+        };
         for (who, confirmed) in self.confirmed.iter().enumerate() {
             for seq in confirmed {
-                let sql = format!(
-                    "SELECT count(*) FROM deliveries WHERE event_seq = {seq} AND recipient_agent_id = '{}'
-                     AND state IN ('delivered', 'answered')",
-                    NAMES[who]
-                );
-                assert_eq!(one(&sql), 1, "message {seq} was confirmed by {}", NAMES[who]);
+                assert!(is_in(seq, who, "'delivered', 'answered'"), "message {seq} was confirmed by {}", NAMES[who]);
             }
         }
+        let mut too_late = 0;
+        for (who, shown) in self.too_late.iter().enumerate() {
+            for seq in shown {
+                assert!(!is_in(seq, who, "'pending'"), "message {seq} was confirmed by {}, and waits", NAMES[who]);
+                too_late += u64::from(!is_in(seq, who, "'delivered', 'answered'"));
+            }
+        }
+        assert!(too_late == 0 || self.kills > 0, "a confirmation is too late only where a daemon was killed");
+        println!("{too_late} were shown and ended before they could be confirmed, because a daemon was killed between");
         // Notices tell of what truly came to pass, and no more often.
         let sql =
             "SELECT json_extract(payload_json, '$.notice'), json_extract(payload_json, '$.about') FROM room_events
