@@ -365,6 +365,7 @@ fn hooks_under_load_leave_no_process_no_descriptor_no_message_and_no_turn_behind
     let home = home!();
     let claude = Claude { home: &home, session: "s-1" };
     let me = two_members(&claude);
+    #[expect(clippy::disallowed_methods, reason = "a test's own knob")]
     let calls = std::env::var("TT_HOOK_CALLS").ok().and_then(|calls| calls.parse().ok()).unwrap_or(HOOK_CALLS);
     let daemon = home.daemon().unwrap();
     let connections = || home.status()["connections"].as_u64();
