@@ -184,7 +184,7 @@ impl<'a> Process<'a> {
             }
             // Without an answer of the daemon an edit goes ahead, and no promise is broken. There was one if a daemon that has run
             // since heard of it, and the hook complains of nothing.
-            if self.was_heard(name)? && self.failed_hooks() == failures {
+            if self.was_heard(name)? && failures.is_some() && self.failed_hooks() == failures {
                 self.stage.write(Fact::Edited { asked_at, answered_at })?;
             }
             self.hook("tool_ended", json!({"tool_name": name}))?;
@@ -192,10 +192,13 @@ impl<'a> Process<'a> {
         self.end_turn()
     }
 
-    /// How many hooks before a tool have failed, of any session.
-    fn failed_hooks(&self) -> usize {
-        let log = std::fs::read_to_string(self.stage.places.data().join("hooks.log")).unwrap_or_default();
-        log.lines().filter(|line| line.contains("tool_started")).count()
+    /// How many hooks before a tool have failed, of any session. None if a hook could not write that down, because the disk is full.
+    fn failed_hooks(&self) -> Option<usize> {
+        let path = self.stage.places.data().join("hooks.log");
+        let mut log = File::options().append(true).create(true).open(&path).ok()?;
+        log.write_all(&[b'.'; 512]).and_then(|()| log.write_all(b"\n")).ok()?;
+        let text = std::fs::read_to_string(path).ok()?;
+        Some(text.lines().filter(|line| line.contains("tool_started")).count())
     }
 
     /// Whether the newest that hooks told the daemon of this conversation is that this tool starts.
