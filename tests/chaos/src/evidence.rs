@@ -42,6 +42,8 @@ pub(crate) struct Delivery {
     pub has_deadline: bool,
     /// Of a question that its sender asked one member and that ended without an answer in time: how often it was told so.
     pub told: Option<i64>,
+    /// Its sender asked for notices about this message, besides those about the question.
+    pub has_notices: bool,
 }
 
 /// What one process was told.
@@ -186,7 +188,8 @@ fn deliveries(database: &Connection) -> Fallible<Vec<Delivery>> {
                  iif(d.is_over AND e.to_agent_id IS NOT NULL,
                      (SELECT count(*) FROM deliveries n JOIN room_events m ON m.event_seq = n.event_seq
                       WHERE n.reply_to = d.event_seq AND m.from_agent_id IS NULL
-                      AND json_extract(m.payload_json, '$.notice') IN ('expired', 'not_answered', 'recipient_gone')), NULL)
+                      AND json_extract(m.payload_json, '$.notice') IN ('expired', 'not_answered', 'recipient_gone')), NULL),
+                 d.notify_on_delivery OR d.notify_after_ms IS NOT NULL
                FROM deliveries d JOIN room_events e ON e.event_seq = d.event_seq";
     let mut statement = database.prepare(sql)?;
     let delivery = |row: &rusqlite::Row<'_>| {
@@ -196,6 +199,7 @@ fn deliveries(database: &Connection) -> Fallible<Vec<Delivery>> {
             state: row.get(2)?,
             has_deadline: row.get(3)?,
             told: row.get(4)?,
+            has_notices: row.get(5)?,
         })
     };
     Ok(statement.query_map([], delivery)?.collect::<Result<_, _>>()?)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::evidence::{Evidence, Output, Row, Stick};
+use crate::evidence::{Delivery, Evidence, Output, Row, Stick};
 use crate::journal::Fact;
 
 /// A message that a dying process had taken can come late to the process that follows it: among its first lines.
@@ -236,9 +236,12 @@ fn everything_shown(evidence: &Evidence) -> Vec<String> {
     broken
 }
 
-/// Who asked and is not there is told nothing.
+/// Who asked and is not there is told nothing. Who wanted to hear of the message too is also told that it expired after the question
+/// was over.
 fn questions_end_once(evidence: &Evidence) -> Vec<String> {
-    let told_again = evidence.deliveries.iter().filter(|delivery| delivery.told.is_some_and(|count| count > 1));
+    let most = |delivery: &Delivery| 1 + i64::from(delivery.has_notices);
+    let told_again =
+        evidence.deliveries.iter().filter(|delivery| delivery.told.is_some_and(|count| count > most(delivery)));
     told_again.map(|delivery| format!("{delivery:?}")).collect()
 }
 
@@ -401,7 +404,7 @@ mod tests {
     fn well() -> Evidence {
         let delivered = |event_seq| {
             let (recipient, state) = ("b".into(), "delivered".into());
-            Delivery { event_seq, recipient, state, has_deadline: false, told: Some(1) }
+            Delivery { event_seq, recipient, state, has_deadline: false, told: Some(1), has_notices: false }
         };
         let gave = Fact::Gave { turn_id: 1, event_seq: 4, asked_at: 4 };
         let a = vec![sent(1, "a.1 #1"), sent(2, "a.1 #2"), turn(1, "l1"), gave, Fact::Noted { note_id: "n".into() }];
