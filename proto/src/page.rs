@@ -117,13 +117,15 @@ impl JsonSize for Session {
         let texts = [self.harness.as_str(), self.session_id.as_str(), self.agent_id.as_str(), self.because.as_str()];
         let evidence = self.evidence.iter().map(|evidence| FRAME_BYTES / 4 + text_size(&evidence.says));
         let texts = texts.into_iter().chain(self.cwd.as_deref()).map(text_size);
-        FRAME_BYTES + texts.chain(evidence).sum::<usize>()
+        let ways = self.ways.iter().map(|way| way.as_str().len() + 3);
+        FRAME_BYTES + texts.chain(evidence).chain(ways).sum::<usize>()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::WayName;
     use crate::event::EventType;
     use crate::handoff::RawJson;
     use crate::room::{Liveness, StickState};
@@ -189,6 +191,7 @@ mod tests {
             because: text.clone(),
             pid: Some(u32::MAX),
             cwd: Some(text.clone()),
+            ways: WayName::ALL.to_vec(),
             evidence: vec![Evidence { source, says: text.clone(), at: time }],
         };
         for (real, reckoned) in [sizes(&event), sizes(&note), sizes(&room), sizes(&session)] {

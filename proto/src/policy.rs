@@ -38,6 +38,19 @@ impl PolicyValue for usize {
     }
 }
 
+impl PolicyValue for bool {
+    const WHAT: &'static str = "yes or no";
+    const HINT: &'static str = "use yes or no";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "yes" | "true" => Some(true),
+            "no" | "false" => Some(false),
+            _ => None,
+        }
+    }
+}
+
 /// By which ways a model is handed messages beside those that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -49,11 +62,6 @@ impl Ways {
 
     pub const fn all() -> Self {
         Self([true; Self::SWITCHABLE.len()])
-    }
-
-    /// Those by which a session is handed messages with what it does itself. What starts a turn is switched on by who wants it.
-    pub const fn usual() -> Self {
-        Self([true, true, false])
     }
 
     pub fn allow(self, way: WayName) -> bool {
@@ -211,12 +219,18 @@ policy! {
     message_timeout / "message_timeout_ms": Duration as "millis", "optional_millis" = Duration::ZERO;
     /// How long a session that is busy is believed to be so without a newer sign.
     busy_doubt / "busy_doubt_ms": Duration as "millis", "optional_millis" = minutes(10);
+    /// How long a session may be idle without a sign of what it was handed, before that is handed over again or in another way.
+    confirm_within / "confirm_within_ms": Duration as "millis", "optional_millis" = Duration::from_secs(10);
+    /// How long a session may be idle while something that waits for its messages takes none, before they are handed over in another way.
+    pull_grace / "pull_grace_ms": Duration as "millis", "optional_millis" = Duration::from_secs(45);
+    /// Whether a message of an agent that interrupts breaks off a turn, as a person's does.
+    agents_may_break / "agents_may_break": bool as "word", "word" = false;
     /// How many messages a model is handed at once.
     max_batch / "max_batch": usize as "word", "word" = MAX_BATCH;
     /// How often an hour agents may wake a session, or keep it from becoming idle.
     max_wakes / "max_wakes": usize as "word", "word" = 20;
     /// By which ways a model is handed messages.
-    ways / "ways": Ways as "word", "word" = Ways::usual();
+    ways / "ways": Ways as "word", "word" = Ways::all();
     /// What happens before an edit without the stick.
     guard / "guard": Guard as "word", "word" = Guard::Enforce;
 }
@@ -276,14 +290,16 @@ mod tests {
         overrides.set("ways", " tool_response , tool_response").unwrap();
         overrides.set("max_wakes", "3").unwrap();
         overrides.set("guard", "advise").unwrap();
+        overrides.set("agents_may_break", "yes").unwrap();
         let policy = overrides.over(&Policy::default());
         assert_eq!(policy.claim_ttl, Duration::from_secs(1));
         assert_eq!(policy.waiter_grace, Policy::default().waiter_grace);
         let allowed = |way| (policy.ways.allow(way), Policy::default().ways.allow(way));
         let ways = [WayName::Listening, WayName::ToolResponse, WayName::Hook, WayName::NativeInbox];
-        assert_eq!(ways.map(allowed), [(true, true), (true, true), (false, true), (false, false)]);
+        assert_eq!(ways.map(allowed), [(true, true), (true, true), (false, true), (false, true)]);
         assert_eq!((policy.max_wakes, policy.max_batch), (3, 10));
         assert_eq!((policy.guard, Policy::default().guard), (Guard::Advise, Guard::Enforce));
+        assert_eq!((policy.agents_may_break, Policy::default().agents_may_break), (true, false));
         let wrong = [("claim_tll", "1s"), ("claim_ttl", "soon"), ("max_wakes", "1s"), ("max_wakes", "-1")];
         for (key, value) in wrong.into_iter().chain([
             ("ways", "telepathy"),
@@ -291,11 +307,15 @@ mod tests {
             ("ways", ""),
             ("guard", "perhaps"),
             ("guard", "1s"),
+            ("agents_may_break", "perhaps"),
         ]) {
             assert_eq!(overrides.set(key, value).unwrap_err().code, ErrorCode::InvalidInput, "{key} {value}");
         }
         let json = serde_json::to_string(&overrides).unwrap();
-        assert_eq!(json, r#"{"claim_ttl_ms":1000,"max_wakes":3,"ways":"tool_response","guard":"advise"}"#);
+        assert_eq!(
+            json,
+            r#"{"claim_ttl_ms":1000,"agents_may_break":true,"max_wakes":3,"ways":"tool_response","guard":"advise"}"#
+        );
         assert_eq!(serde_json::from_str::<PolicyOverrides>(&json).unwrap(), overrides);
         assert!(serde_json::from_str::<PolicyOverrides>(r#"{"claim_tll_ms":1}"#).is_err());
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::WayName;
 use crate::room::Liveness;
 use crate::{AgentId, Error, ErrorCode, WallTime};
 
@@ -128,6 +129,9 @@ pub struct Session {
     pub pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// By which ways messages reach it beside those that it waits for, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<WayName>,
     /// The newest of each source, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,

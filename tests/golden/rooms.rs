@@ -50,7 +50,7 @@ impl Script {
             "owner_lease_ttl_ms": 2_700_000, "owner_activity_ttl_ms": 2_700_000, "heartbeat_interval_ms": 300_000,
             "claim_ttl_ms": 1_200_000, "presence_ttl_ms": 14_400_000, "waiter_grace_ms": 10_000,
             "idle_room_ttl_ms": 604_800_000, "wait_max_ms": 110_000, "ask_expiry_ms": 300_000, "message_timeout_ms": 0,
-            "busy_doubt_ms": 600_000, "max_batch": 10, "max_wakes": 20, "ways": "all", "guard": "enforce"
+            "busy_doubt_ms": 600_000, "confirm_within_ms": 10_000, "pull_grace_ms": 45_000, "agents_may_break": false, "max_batch": 10, "max_wakes": 20, "ways": "all", "guard": "enforce"
         });
         rec.succeeds(&mut a, "every key", "set_room_policy", policy(all));
         rec.succeeds(&mut a, "one key, null for another", "set_room_policy", policy(json!({"claim_ttl_ms": null})));

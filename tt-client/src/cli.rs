@@ -56,6 +56,8 @@ pub(crate) enum Command {
     State(LazyArgs<commands::state::Args>),
     /// Wait for your turn, a takeover or a message
     Wait(LazyArgs<commands::wait::Args>),
+    /// Join with nothing to do: say whether a message wakes you, and return
+    Standby(LazyArgs<commands::standby::Args>),
     /// Take the stick if it is free, without waiting
     Try(LazyArgs<commands::wait::TryArgs>),
     /// Wait for the stick, run a command with it, and release it
@@ -173,6 +175,7 @@ impl Command {
             Self::Reply(LazyArgs(args)) => commands::ask::run_reply(context, args),
             Self::Inbox(LazyArgs(args)) => commands::deliveries::inbox(context, args),
             Self::Remind(LazyArgs(args)) => commands::remind::run(context, args),
+            Self::Standby(LazyArgs(args)) => commands::standby::run(context, args),
             Self::Quiet(LazyArgs(args)) => commands::deliveries::quiet(context, args),
             Self::Notes(LazyArgs(args)) => commands::notes::run(context, args),
             Self::Events(LazyArgs(args)) => commands::events::run(context, args),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::field::methods;
 use crate::compact::{is_default, is_zero};
+use crate::delivery::WayName;
 use crate::handoff::RawJson;
 use crate::policy::{Guard, Policy, PolicyOverrides};
 use crate::room::{Member, Room, RoomSummary, Takeover};
@@ -92,6 +93,9 @@ pub struct Joined {
     pub more_members: usize,
     /// The stick, without the room's id and path.
     pub room_state: Room,
+    /// The way by which a message wakes the session of the caller while it is idle; absent if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken_by: Option<WayName>,
 }
 
 /// The answer to `leave_room`.

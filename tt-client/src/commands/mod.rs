@@ -27,6 +27,7 @@ pub(crate) mod room;
 pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod sessions;
+pub(crate) mod standby;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod take;

@@ -1,5 +1,6 @@
 //! `tt sessions`: lists the sessions that are known. `tt peek`: shows what one of them said and did last.
 
+use tt_proto::delivery::WayName;
 use tt_proto::escape::escape_text;
 use tt_proto::requests::{ListSessions, Peek, PeekSession, SessionList};
 use tt_proto::room::Liveness;
@@ -66,12 +67,30 @@ fn session_text(session: &Known, style: &Style) -> String {
         };
         text.push_str(&style.row("  ", &style.dim(&format!("{liveness}: {}", escape_text(&session.because)))));
     }
+    if session.liveness != Liveness::Gone {
+        text.push_str(&style.row("  ", &style.dim(&ways(session))));
+    }
     for evidence in &session.evidence {
         let source = evidence.source.as_str().replace('_', " ");
         let line = format!("{source}: {}, {}", escape_text(&evidence.says), render::ago(evidence.at, now));
         text.push_str(&style.row("  ", &style.dim(&line)));
     }
     text
+}
+
+/// What brings it messages, and whether that wakes it.
+fn ways(session: &Known) -> String {
+    let name = |way: &WayName| match way {
+        WayName::Hook => "hooks",
+        WayName::NativeInbox => "its harness's inbox, which wakes it",
+        WayName::Terminal => "its terminal, which wakes it",
+        WayName::Listening => "a wait",
+        WayName::ToolResponse => "its tool calls",
+    };
+    match session.ways.as_slice() {
+        [] => "messages: with its calls of tt and our tools alone".to_owned(),
+        ways => format!("messages: by {}", ways.iter().map(name).collect::<Vec<_>>().join("; ")),
+    }
 }
 
 /// `busy for 3m`, `idle`, `gone: its process 12 ended`.

@@ -7,7 +7,7 @@
 //!
 //! That a hand-over begins is stored before it, and the messages are held until it is known what became of it. Whether they arrived
 //! is never the word of the hand-over itself, but of a look at the evidence. While nothing shows it, they stay held, also over
-//! a restart; once the session has been idle for `CONFIRM_WITHIN` without a sign of them, they are open again and the way is left
+//! a restart; once the session has been idle for `confirm_within` without a sign of them, they are open again and the way is left
 //! out for a while.
 
 use std::collections::HashMap;
@@ -36,9 +36,6 @@ const HAND_OVER_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the last look may take, after which a hand-over has failed.
 const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
-
-/// How long a session may be idle without a sign of what was handed over.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 
 /// How soon something that could not be read or stored is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -175,6 +172,8 @@ struct Look {
     /// How many messages wait that could be handed over.
     count: usize,
     plan: Plan,
+    /// When something that listens has had long enough to take them.
+    listener_until: Option<LeaseTime>,
 }
 
 impl Courier {
@@ -203,7 +202,7 @@ impl Courier {
             {
                 continue;
             }
-            let again = look.plan.look_again();
+            let again = look.plan.look_again().into_iter().chain(look.listener_until).min();
             tokio::select! {
                 changed = woken.changed() => if changed.is_err() { return seen },
                 () = self.until(again), if again.is_some() => {}
@@ -241,13 +240,23 @@ impl Courier {
                 }
             }
         }
-        found.retain(|pending| !facts[pending.message.room].ways.iter().any(|way| way.reach == Reach::Listens));
         let (doing, since) = self.recipients.doing(&self.agent_id);
         let woken = self.recipients.told().woken(&self.agent_id);
         let recipient = Recipient { doing, since, rooms: &facts, woken: &woken };
+        let now = self.engine.clock().now();
+        let mut listener_until: Option<LeaseTime> = None;
+        found.retain(|pending| {
+            if !facts[pending.message.room].ways.iter().any(|way| way.reach == Reach::Listens) {
+                return true;
+            }
+            let until = plan::left_to_listener_until(&pending.message, &recipient);
+            let waits = until.is_none_or(|until| until > now.lease);
+            listener_until = until.filter(|_| waits).into_iter().chain(listener_until).min();
+            !waits
+        });
         let messages: Vec<plan::Message> = found.iter().map(|pending| pending.message).collect();
-        let plan = plan::plan(&messages, &recipient, MAX_BATCH_BYTES, self.engine.clock().now());
-        Ok(Look { pending: found, count, plan })
+        let plan = plan::plan(&messages, &recipient, MAX_BATCH_BYTES, now);
+        Ok(Look { pending: found, count, plan, listener_until })
     }
 
     /// Hands over what was planned. Returns whether anything came of it.
@@ -344,9 +353,10 @@ impl Courier {
             AbortOnDrop(tokio::spawn(async move { way.look(&begun).await }))
         };
         let mut looking = Some(look());
+        let within = self.confirm_within(begun).await;
         loop {
             woken.mark_unchanged();
-            let until = self.confirmed_by(began);
+            let until = self.confirmed_by(began, within);
             let answer = async {
                 match &mut looking {
                     Some(looking) => (&mut looking.0).await.unwrap_or(Arrived::Unknown),
@@ -365,7 +375,7 @@ impl Courier {
                     Err(_) => std::future::pending().await,
                 },
                 () = self.until(until), if until.is_some() => {
-                    if self.confirmed_by(began).is_none_or(|until| until > self.now()) {
+                    if self.confirmed_by(began, within).is_none_or(|until| until > self.now()) {
                         // It has begun to do something meanwhile.
                         continue;
                     }
@@ -382,11 +392,21 @@ impl Courier {
         }
     }
 
+    /// How long the session may be idle without a sign of a block: the longest of the rooms that it is from.
+    async fn confirm_within(&self, begun: &Begun) -> Duration {
+        let mut longest = None;
+        for (room_id, _) in &begun.messages {
+            let of_room = self.engine.look(room_id, |room, _| Ok(room.policy.confirm_within)).await;
+            longest = longest.max(of_room.ok());
+        }
+        longest.unwrap_or(self.engine.policy().confirm_within)
+    }
+
     /// By when there must be a sign of what was handed over. None while the session may still come to it.
-    fn confirmed_by(&self, began: LeaseTime) -> Option<LeaseTime> {
+    fn confirmed_by(&self, began: LeaseTime, within: Duration) -> Option<LeaseTime> {
         match self.recipients.doing(&self.agent_id) {
-            (Doing::Idle, Some(since)) => Some(began.max(since) + CONFIRM_WITHIN),
-            (Doing::Idle, None) => Some(began + CONFIRM_WITHIN),
+            (Doing::Idle, Some(since)) => Some(began.max(since) + within),
+            (Doing::Idle, None) => Some(began + within),
             (Doing::Gone, _) => Some(began),
             (Doing::Busy | Doing::Asking | Doing::Unknown, _) => None,
         }

@@ -58,7 +58,8 @@ pub fn read(
         let row = rows.iter().find(|row| row.event_seq == event.event_seq)?;
         let line = block::message_line_within(event, max_chars)?;
         let bytes = line.json.len();
-        let message = Message { bytes, attempts: row.attempts, ..message_of(event, 0, row.wakes) };
+        let sent_at = Some(now.to_lease(event.created_at));
+        let message = Message { bytes, sent_at, attempts: row.attempts, ..message_of(event, 0, row.wakes) };
         Some(Pending { room_id: room.room_id.clone(), event_seq: event.event_seq, message, line })
     };
     Ok(Found { pending: events.iter().filter_map(pending).collect(), count })
@@ -69,5 +70,15 @@ pub fn message_of(event: &Event, room: usize, wakes: Wakes) -> Message {
     let payload = event.payload.as_ref().and_then(|json| serde_json::from_str::<MessageSent>(json.as_str()).ok());
     let payload = payload.unwrap_or_default();
     let (hint, from_person) = (payload.delivery_hint, payload.from_person);
-    Message { event_seq: event.event_seq, room, hint, from_person, wakes, is_taken: false, attempts: 0, bytes: 0 }
+    Message {
+        event_seq: event.event_seq,
+        room,
+        hint,
+        from_person,
+        wakes,
+        is_taken: false,
+        attempts: 0,
+        sent_at: None,
+        bytes: 0,
+    }
 }

@@ -94,6 +94,14 @@ pub struct RoomFacts {
     pub ways: Vec<WayFacts>,
 }
 
+impl RoomFacts {
+    /// The best way that wakes the recipient's session while it is idle.
+    pub fn woken_by(&self) -> Option<WayName> {
+        let wakes = |way: &&WayFacts| matches!(way.reach, Reach::Starts(Abilities { idle: true, .. }));
+        self.ways.iter().find(wakes).map(|way| way.name)
+    }
+}
+
 /// What can be set of a plan, for each room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -105,12 +113,14 @@ pub struct Settings {
     pub agents_may_break: bool,
     /// How many messages go into one block.
     pub max_batch: usize,
+    /// How long a session may be idle while something listens for it and takes nothing.
+    pub pull_grace: Duration,
 }
 
 impl Settings {
     pub fn of(policy: &Policy) -> Self {
-        let Policy { busy_doubt, max_wakes, max_batch, .. } = *policy;
-        Self { busy_doubt, max_wakes, agents_may_break: false, max_batch: max_batch.clamp(1, MAX_BATCH) }
+        let Policy { busy_doubt, max_wakes, max_batch, agents_may_break, pull_grace, .. } = *policy;
+        Self { busy_doubt, max_wakes, agents_may_break, max_batch: max_batch.clamp(1, MAX_BATCH), pull_grace }
     }
 }
 
@@ -143,6 +153,8 @@ pub struct Message {
     pub is_taken: bool,
     /// How many hand-overs have ended of which nothing showed that they arrived.
     pub attempts: u32,
+    /// When it was sent; none if that does not matter.
+    pub sent_at: Option<LeaseTime>,
     /// How much of a block it takes.
     pub bytes: usize,
 }
@@ -255,6 +267,13 @@ fn fitting(places: &[usize], messages: &[Message], rooms: &[RoomFacts], max_byte
     places.iter().enumerate().map(fits).take_while(|fits| *fits).count()
 }
 
+/// Until when a message is left to what listens for it, although its session is idle. None while that need not be looked at: who
+/// listens takes at once, unless it was stopped or hangs.
+pub fn left_to_listener_until(message: &Message, recipient: &Recipient<'_>) -> Option<LeaseTime> {
+    let since = recipient.since.filter(|_| recipient.doing == Doing::Idle)?;
+    Some(since.max(message.sent_at?) + recipient.rooms[message.room].settings.pull_grace)
+}
+
 fn step(message: &Message, recipient: &Recipient<'_>, now: Now) -> Step {
     let room = &recipient.rooms[message.room];
     if message.is_taken {
@@ -264,7 +283,9 @@ fn step(message: &Message, recipient: &Recipient<'_>, now: Now) -> Step {
         return Step::Wait(Wait::because(WaitReason::Removed));
     }
     let hand_over = |way| Step::HandOver { way, wakes: false, breaks_off: false };
-    if let Some(way) = room.ways.iter().find(|way| way.reach == Reach::Listens) {
+    if let Some(way) = room.ways.iter().find(|way| way.reach == Reach::Listens)
+        && left_to_listener_until(message, recipient).is_none_or(|until| until > now.lease)
+    {
         return hand_over(way.name);
     }
     let calls = |way: &WayFacts| match way.reach {

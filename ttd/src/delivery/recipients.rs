@@ -106,9 +106,14 @@ impl Recipients {
             Some(_) => There::Yes,
         };
         let quiet_until = member.and_then(|member| member.quiet_until).filter(|until| *until > now.deadline);
-        let mut ways = self.ways_to(&room.room_id, agent_id, calls);
+        let mut ways = self.ways_to(Some(&room.room_id), agent_id, calls);
         ways.retain(|way| room.policy.ways.allow(way.name));
         RoomFacts { there, quiet_until, settings: Settings::of(&room.policy), ways }
+    }
+
+    /// By which ways messages reach the session of an agent without its waiting for them, the best first.
+    pub fn ways_of(&self, agent_id: &AgentId) -> Vec<WayName> {
+        self.ways_to(None, agent_id, None).into_iter().map(|way| way.name).collect()
     }
 
     /// Whether there is a way that starts by itself. Without one there is nothing to drive.
@@ -119,10 +124,15 @@ impl Recipients {
     /// Whether the daemon could begin to hand something over to an agent in any of these rooms.
     pub fn can_start(&self, agent_id: &AgentId, rooms: &[RoomId]) -> bool {
         let starts = |facts: WayFacts| matches!(facts.reach, Reach::Starts(_));
-        rooms.iter().any(|room_id| self.ways_to(room_id, agent_id, None).into_iter().any(starts))
+        rooms.iter().any(|room_id| self.ways_to(Some(room_id), agent_id, None).into_iter().any(starts))
     }
 
-    fn ways_to(&self, room_id: &RoomId, agent_id: &AgentId, calls: Option<(Surface, Opening)>) -> Vec<WayFacts> {
+    fn ways_to(
+        &self,
+        room_id: Option<&RoomId>,
+        agent_id: &AgentId,
+        calls: Option<(Surface, Opening)>,
+    ) -> Vec<WayFacts> {
         let (listeners, sessions) = (&self.0.listeners, &self.0.sessions);
         let target = Target { room_id, agent_id, calls, listeners, sessions };
         let facts = |way: &Arc<dyn Way>| {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tt_proto::AgentId;
 use tt_proto::delivery::{DeliveryState, Recipient, WaitReason, Waits};
 use tt_proto::message::{DeliveryHint, MAX_BATCH_BYTES};
-use tt_rules::{MAX_ATTEMPTS, Now, Room, Wakes, names};
+use tt_proto::{AgentId, WallTime};
+use tt_rules::{LeaseTime, MAX_ATTEMPTS, Now, Room, Wakes, names};
 use tt_store::StoredDelivery;
 
 use super::plan;
@@ -21,6 +21,8 @@ pub struct Waiting {
     pub is_taken: bool,
     /// How many hand-overs have ended of which nothing showed that they arrived.
     pub attempts: u32,
+    /// When it was sent; none if that is now.
+    pub sent_at: Option<LeaseTime>,
 }
 
 /// Why a message waits for a recipient at this moment.
@@ -29,23 +31,25 @@ pub fn waits(room: &Room, agent_id: &AgentId, message: Waiting, recipients: &Rec
     let facts = [recipients.in_room(room, agent_id, None, now)];
     let woken = recipients.told().woken(agent_id);
     let recipient = plan::Recipient { doing, since, rooms: &facts, woken: &woken };
-    let Waiting { hint, from_person, wakes, is_taken, attempts } = message;
-    let message = plan::Message { event_seq: 0, room: 0, hint, from_person, wakes, is_taken, attempts, bytes: 0 };
+    let Waiting { hint, from_person, wakes, is_taken, attempts, sent_at } = message;
+    let message =
+        plan::Message { event_seq: 0, room: 0, hint, from_person, wakes, is_taken, attempts, sent_at, bytes: 0 };
     let plan = plan::plan(&[message], &recipient, MAX_BATCH_BYTES, now);
     let because = plan.wait_of(0).map_or(WaitReason::OnItsWay, |wait| wait.because);
     let since = since.map(|since| now.lease.since(since));
     if plan.hand_over.is_some_and(|hand_over| hand_over.wakes.is_some()) {
-        return Waits { because, text: format!("idle{}: is woken now", for_long(since)) };
+        return Waits { because, text: format!("idle{}: wakes it now", for_long(since)) };
     }
     let harness = room.member(agent_id).and_then(|member| member.harness.as_deref());
     Waits { because, text: text(because, since, harness) }
 }
 
-/// How a message stands with one recipient. `from_person` is the message's.
+/// How a message stands with one recipient. `from_person` and `sent_at` are the message's.
 pub fn of_message(
     room: &Room,
     delivery: &StoredDelivery,
     from_person: bool,
+    sent_at: WallTime,
     recipients: &Recipients,
     now: Now,
 ) -> Recipient {
@@ -53,7 +57,8 @@ pub fn of_message(
     let inbox = (room.room_id.clone(), row.recipient.clone());
     let is_taken = row.is_taken() || recipients.listeners().holder(&inbox, row.event_seq).is_some();
     let (hint, wakes, attempts) = (row.delivery_hint, row.wakes, row.attempts);
-    let message = Waiting { hint, from_person, wakes, is_taken, attempts };
+    let sent_at = Some(now.to_lease(sent_at));
+    let message = Waiting { hint, from_person, wakes, is_taken, attempts, sent_at };
     let is_open = row.state == DeliveryState::Pending;
     Recipient {
         display_name: names::unique_name(room, &row.recipient).map(str::to_owned),

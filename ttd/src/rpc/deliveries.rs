@@ -44,7 +44,7 @@ impl Shared {
     /// How a stored delivery stands now.
     fn standing(&self, room: &Room, event: &Event, stored: &StoredDelivery) -> Recipient {
         let from_person = pending::message_of(event, 0, stored.row.wakes).from_person;
-        delivery::of_message(room, stored, from_person, &self.recipients, self.engine.clock().now())
+        delivery::of_message(room, stored, from_person, event.created_at, &self.recipients, self.engine.clock().now())
     }
 
     /// A delivery as lists show it.

@@ -115,7 +115,14 @@ async fn send(
             (false, Recipients::Room) => Wakes::Never,
             (false, Recipients::Agent(_) | Recipients::Named(_)) => Wakes::ByAgent,
         };
-        waiting = Some(Waiting { hint: delivery_hint, from_person: *from_person, wakes, is_taken: false, attempts: 0 });
+        waiting = Some(Waiting {
+            hint: delivery_hint,
+            from_person: *from_person,
+            wakes,
+            is_taken: false,
+            attempts: 0,
+            sent_at: None,
+        });
     }
     let answer = move |outcome: &Outcome<'_>| {
         let recipients = match outcome.reply {

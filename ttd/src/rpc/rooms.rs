@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jsonrpsee::Extensions;
 use serde::{Deserialize, Serialize};
+use tt_proto::delivery::WayName;
 use tt_proto::names::checked_name;
 use tt_proto::requests::{
     DeleteRoom, Departure, GetRoomState, JoinPath, Joined, KickMember, Kicked, LeaveRoom, Left, ListRooms,
@@ -19,8 +20,8 @@ use tt_store::{Page, Reader, RoomPage};
 
 use super::register::{Module, register};
 use super::{Call, Shared, blocking};
+use crate::delivery::Recipients;
 use crate::engine::Outcome;
-use crate::sessions::Sessions;
 use crate::views::{self, Listed};
 use crate::workspace::Workspace;
 
@@ -47,7 +48,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
     let look = shared.lookup(call.session()?.cwd.as_deref(), &context_path, Workspace::of).await?;
     let workspace = blocking(look).await?;
     let me = context.agent_id().clone();
-    let (viewer, sessions) = (me.clone(), shared.sessions.clone());
+    let (viewer, recipients) = (me.clone(), shared.recipients.clone());
     let answer = move |outcome: &Outcome<'_>| {
         let (newest, event) = (outcome.overview.map_or(0, |overview| overview.newest_event_seq), outcome.events.last());
         let updated_at = event.map(|event| event.created_at).or(outcome.overview.map(|overview| overview.updated_at));
@@ -67,7 +68,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
                 &viewer,
                 &unread,
                 updated_at.unwrap_or(outcome.now.wall),
-                &sessions,
+                &recipients,
                 outcome.now,
             )),
         }
@@ -78,10 +79,10 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         Some(found) => found,
         // A repeated join: what it did is known, and the room is shown as it is now.
         None => {
-            let (clock, sessions, viewer) = (shared.engine.clock().clone(), shared.sessions.clone(), me.clone());
+            let (clock, recipients, viewer) = (shared.engine.clock().clone(), shared.recipients.clone(), me.clone());
             let view = move |room: &Room, reader: &dyn Reader| {
                 let overview = reader.overview(&room.room_id)?;
-                Ok(JoinedRoom::of(room, &viewer, &overview.unread, overview.updated_at, &sessions, clock.now()))
+                Ok(JoinedRoom::of(room, &viewer, &overview.unread, overview.updated_at, &recipients, clock.now()))
             };
             shared.engine.look(&joined.room_id, view).await?
         }
@@ -97,6 +98,7 @@ async fn join_path(shared: Arc<Shared>, extensions: Extensions, request: JoinPat
         members: found.members,
         more_members: found.more_members,
         room_state: found.room_state,
+        woken_by: found.woken_by,
     })
 }
 
@@ -121,6 +123,7 @@ struct JoinedRoom {
     members: Vec<Member>,
     more_members: usize,
     room_state: tt_proto::room::Room,
+    woken_by: Option<WayName>,
 }
 
 impl JoinedRoom {
@@ -129,16 +132,17 @@ impl JoinedRoom {
         viewer: &AgentId,
         unread: &HashMap<AgentId, usize>,
         updated_at: WallTime,
-        sessions: &Sessions,
+        recipients: &Recipients,
         now: tt_rules::Now,
     ) -> Self {
-        let session = |agent: &AgentId| sessions.doing(agent);
+        let session = |agent: &AgentId| recipients.sessions().doing(agent);
         let (members, more_members) = views::members(room, viewer, Listed::Present, unread, &session, now);
         Self {
             canonical_path: room.canonical_path.clone(),
             members,
             more_members,
             room_state: views::stick(room, viewer, updated_at, now),
+            woken_by: recipients.in_room(room, viewer, None, now).woken_by(),
         }
     }
 }

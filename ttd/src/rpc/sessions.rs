@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jsonrpsee::Extensions;
 use tt_proto::requests::{ListSessions, Peek, PeekSession, ReportSession, Reported, SessionList};
 use tt_proto::room::Liveness;
-use tt_proto::session::{SessionEvent, SessionStatus};
+use tt_proto::session::{Session, SessionEvent, SessionStatus};
 use tt_proto::{Error, ErrorCode};
 use tt_rules::GiveBackCause;
 use tt_store::Page;
@@ -196,6 +196,7 @@ async fn list_sessions(
     let include_gone = request.include_gone.unwrap_or(false);
     let sessions = shared.sessions.list().into_iter();
     let shown = sessions.filter(|session| include_gone || session.liveness != Liveness::Gone);
+    let shown = shown.map(|session| Session { ways: shared.recipients.ways_of(&session.agent_id), ..session });
     let page = Page::of(shown.map(Ok::<_, Error>), MAX_LISTED_SESSIONS)?;
     Ok(SessionList { sessions: page.items, more: page.more })
 }
@@ -208,7 +209,8 @@ async fn peek_session(shared: Arc<Shared>, extensions: Extensions, request: Peek
             .hint("see the sessions that are known: tt sessions")
             .detail("agent_id", agent_id.as_str())
     })?;
-    let (session, transcript) = found;
+    let (mut session, transcript) = found;
+    session.ways = shared.recipients.ways_of(&agent_id);
     let limit = lines.unwrap_or(PEEK_LINES).min(MAX_PEEK_LINES);
     let Some(path) = transcript else {
         let warning = Some("no hook has named the transcript of this session".to_owned());

@@ -194,6 +194,7 @@ impl Session {
             because: verdict.because,
             pid: self.anchor(alive).map(|anchor| anchor.pid),
             cwd: self.cwd.clone(),
+            ways: Vec::new(),
             evidence,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tt_proto::ErrorCode;
 use tt_proto::delivery::{DeliveryState, Surface, WaitReason};
-use tt_proto::policy::{Policy, Ways};
+use tt_proto::policy::{Policy, PolicyOverrides};
 use tt_proto::session::SessionEvent;
 use tt_rules::{Recipients as To, Reply, SendOptions, TakeAccess, testing};
 use tt_store::sqlite::SqliteStore;
@@ -163,9 +163,21 @@ impl Kit {
 
     /// A hook of `b`'s session tells this.
     fn reports(&self, event: SessionEvent) {
-        let mut identity = testing::caller("b", 1).identity;
+        self.reports_of("b", event);
+    }
+
+    fn reports_of(&self, name: &str, event: SessionEvent) {
+        let mut identity = testing::caller(name, 1).identity;
         identity.harness = Some("claude".into());
-        self.sessions.report(&identity, "s-1", &Report::of(event, self.clock.now().lease), None);
+        let session_id = format!("s-{name}");
+        self.sessions.report(&identity, &session_id, &Report::of(event, self.clock.now().lease), None);
+    }
+
+    /// One member writes to the other.
+    async fn write(&self, from: &str, to: &str) {
+        let (to, delivery_hint, options) = (To::Agent(testing::id(to)), Default::default(), SendOptions::default());
+        let command = Command::SendMessage { to, body: "and you?".into(), delivery_hint, from_person: false, options };
+        self.engine.run(&self.room_id, context(from), command, |_| ()).await.unwrap();
     }
 
     /// What `a` tells everybody.
@@ -248,7 +260,7 @@ fn context(name: &str) -> CommandContext {
 }
 
 fn engine(dir: &Path, clock: &Clock, loses_next: &Arc<AtomicBool>) -> Engine {
-    let policy = Policy { ways: Ways::all(), ..Policy::default() };
+    let policy = Policy::default();
     let store = SqliteStore::open_volatile(&dir.join("rooms.sqlite"), Arc::new(clock.clone()), policy.clone());
     let store = ForgetfulStore { store: store.unwrap(), loses_next: loses_next.clone() };
     Engine::new(Arc::new(store), clock.clone(), Arc::new(Alive), policy)
@@ -342,7 +354,7 @@ async fn what_nothing_shows_is_held_until_the_session_was_idle_for_a_while() {
         let idle_at = kit.now();
         kit.reports(SessionEvent::TurnEnded);
         let (way, block, at) = kit.next_in_time().await;
-        assert!(at.since(idle_at) >= CONFIRM_WITHIN && at > began, "{does:?}");
+        assert!(at.since(idle_at) >= Policy::default().confirm_within && at > began, "{does:?}");
         // The first one is past its deadline by now, and is nobody's any more.
         let seqs = &block.attempt.messages[0].1;
         assert_eq!((way, seqs.contains(&seq), seqs.len()), (WayName::Terminal, false, 1), "{does:?}");
@@ -472,6 +484,33 @@ async fn a_session_that_listens_is_left_to_itself() {
 }
 
 #[tokio::test]
+async fn what_listens_and_takes_nothing_does_not_keep_a_message_from_an_idle_session() {
+    let mut kit = Kit::new().await;
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
+    let listener = kit.engine.listeners().listen(&(kit.room_id.clone(), testing::id("b")), Surface::Wait);
+    kit.reports(SessionEvent::TurnEnded);
+    let (seq, sent_at) = (kit.send("hi", None).await, kit.now());
+    let (_, block, at) = kit.next_in_time().await;
+    assert_eq!(block.attempt.messages[0].1, [seq]);
+    assert!(at.since(sent_at) >= Policy::default().pull_grace, "{:?}", at.since(sent_at));
+    drop(listener);
+}
+
+#[tokio::test]
+async fn a_room_says_how_long_a_sign_may_take() {
+    let mut kit = Kit::new().await;
+    let mut overrides = PolicyOverrides::default();
+    overrides.set("confirm_within", "60s").unwrap();
+    kit.engine.run(&kit.room_id, context("a"), Command::SetPolicy { overrides }, |_| ()).await.unwrap();
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::StaysSilent], &kit)]);
+    kit.reports(SessionEvent::TurnEnded);
+    kit.send("hi", None).await;
+    let (_, _, first) = kit.next().await;
+    let (_, _, again) = kit.next_in_time().await;
+    assert!(again.since(first) >= Duration::from_secs(60), "{:?}", again.since(first));
+}
+
+#[tokio::test]
 async fn nobody_is_woken_while_a_hook_at_the_end_of_its_turn_is_answered() {
     let mut kit = Kit::new().await;
     let (_driver, recipients) = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
@@ -528,7 +567,7 @@ async fn what_nothing_ever_shows_is_handed_over_a_few_times_and_then_waits() {
     let room = kit.engine.look(&kit.room_id, |room, _| Ok(room.clone())).await.unwrap();
     let (hint, from_person, wakes, is_taken, attempts) =
         (stored.delivery_hint, false, stored.wakes, false, stored.attempts);
-    let message = Waiting { hint, from_person, wakes, is_taken, attempts };
+    let message = Waiting { hint, from_person, wakes, is_taken, attempts, sent_at: None };
     let waits = waits(&room, &testing::id("b"), message, &recipients, kit.clock.now());
     assert_eq!(waits.because, WaitReason::Unconfirmed);
     assert!(waits.text.contains("nothing shows that it arrived"), "{}", waits.text);
@@ -568,4 +607,25 @@ async fn what_waited_when_the_daemon_started_wakes_a_session_that_is_known_by_th
     let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
     assert_eq!(kit.next().await.1.attempt.messages[0].1, [seq]);
     assert_eq!(kit.next_change().await, (seq, DELIVERED, Some(Surface::NativeInbox)));
+}
+
+#[tokio::test]
+async fn two_agents_that_answer_every_message_with_a_message_come_to_rest() {
+    let mut kit = Kit::new().await;
+    let _driver = kit.drive(&[Scripted::scripted(WayName::NativeInbox, &[Does::Works], &kit)]);
+    for name in ["a", "b"] {
+        kit.reports_of(name, SessionEvent::TurnEnded);
+    }
+    kit.write("a", "b").await;
+    let began = kit.now();
+    for _ in 0..2 * Policy::default().max_wakes {
+        let (_, block, at) = kit.next().await;
+        assert_eq!(at, began);
+        let answers = if block.attempt.agent_id == testing::id("a") { ("a", "b") } else { ("b", "a") };
+        kit.write(answers.0, answers.1).await;
+    }
+    // The last answer waits until the first wake is an hour ago.
+    kit.clock.advance(Duration::from_secs(3590));
+    let (_, _, again) = kit.next_in_time().await;
+    assert!(again.since(began) >= Duration::from_secs(3600), "{:?}", again.since(began));
 }

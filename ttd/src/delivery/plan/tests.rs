@@ -35,6 +35,7 @@ fn message(event_seq: i64, hint: DeliveryHint) -> Message {
         wakes: Wakes::ByAgent,
         is_taken: false,
         attempts: 0,
+        sent_at: None,
         bytes: 100,
     }
 }
@@ -340,4 +341,43 @@ fn each_room_has_its_own_listeners_settings_and_quiet() {
 #[test]
 fn nothing_is_planned_for_nobody() {
     assert_eq!(planned(&[], Doing::Idle, &[]), Plan::default());
+}
+
+#[test]
+fn what_listens_and_takes_nothing_is_passed_over_once_the_session_was_idle_for_a_while() {
+    let rooms = [room(&[way(WayName::Listening, Reach::Listens), way(WayName::NativeInbox, INTO_IDLE)])];
+    let sent = |seconds| Message { sent_at: Some(at(seconds)), ..message(1, Normal) };
+    let by = |message: Message, doing, since| {
+        let plan = planned_since(&[message], doing, Some(since), &rooms, &Woken::default());
+        plan.hand_over.map(|hand_over| hand_over.way)
+    };
+    assert_eq!(by(sent(NOW - 45), Doing::Idle, NOW - 60), Some(WayName::NativeInbox));
+    assert_eq!(by(sent(NOW - 44), Doing::Idle, NOW - 60), Some(WayName::Listening), "it was sent since");
+    assert_eq!(by(sent(NOW - 60), Doing::Idle, NOW - 44), Some(WayName::Listening), "it is idle since");
+    for doing in [Doing::Busy, Doing::Asking, Doing::Unknown] {
+        assert_eq!(by(sent(NOW - 1000), doing, NOW - 1000), Some(WayName::Listening), "{doing:?}");
+    }
+}
+
+#[test]
+fn what_may_have_arrived_often_enough_is_left_to_what_the_session_does_itself() {
+    let tried = |attempts| Message { attempts, ..message(1, Normal) };
+    let native = room(&[way(WayName::NativeInbox, INTO_IDLE)]);
+    assert_eq!(fate(tried(MAX_ATTEMPTS - 1), Doing::Idle, &native), Ok(WayName::NativeInbox));
+    assert_eq!(fate(tried(MAX_ATTEMPTS), Doing::Idle, &native), Err(R::Unconfirmed));
+    assert_eq!(fate(tried(MAX_ATTEMPTS), Doing::Busy, &native), Err(R::Working));
+    let prompt = room(&[way(WayName::NativeInbox, INTO_IDLE), way(WayName::Hook, Reach::Calls(Some(Opening::Fresh)))]);
+    assert_eq!(fate(tried(MAX_ATTEMPTS), Doing::Idle, &prompt), Ok(WayName::Hook));
+    let along = Message { wakes: Wakes::Never, ..tried(MAX_ATTEMPTS) };
+    let plan = planned(&[message(2, Normal), along], Doing::Idle, std::slice::from_ref(&native));
+    assert_eq!(plan.hand_over.map(|now| now.messages), Some(vec![0]), "nor does it come along");
+}
+
+#[test]
+fn what_only_comes_along_takes_the_room_that_is_left() {
+    let along = |seq| Message { wakes: Wakes::Never, ..message(seq, Important) };
+    let messages: Vec<Message> = (1..=20).map(along).chain([message(21, Normal)]).collect();
+    let plan = planned(&messages, Doing::Idle, &[room(&[way(WayName::NativeInbox, INTO_IDLE)])]);
+    let chosen = plan.hand_over.unwrap().messages;
+    assert_eq!(chosen, [0, 1, 2, 3, 4, 5, 6, 7, 8, 20]);
 }

@@ -15,7 +15,10 @@ impl Way for Listening {
 
     fn reach(&self, target: &Target<'_>) -> Reach {
         let calls = target.calls.is_some_and(|(surface, _)| WayName::of(surface) == Some(WayName::Listening));
-        let listens = || target.listeners.listening(&(target.room_id.clone(), target.agent_id.clone())).is_some();
+        let listens = || {
+            let inbox = target.room_id.map(|room_id| (room_id.clone(), target.agent_id.clone()));
+            inbox.is_some_and(|inbox| target.listeners.listening(&inbox).is_some())
+        };
         if calls || listens() { Reach::Listens } else { Reach::No }
     }
 }

@@ -64,7 +64,8 @@ pub fn all(sessions: &Sessions) -> Vec<Arc<dyn Way>> {
 /// A recipient as a way looks at it.
 #[derive(Debug)]
 pub struct Target<'a> {
-    pub room_id: &'a RoomId,
+    /// The room that the messages are of; none for what is so in all of them.
+    pub room_id: Option<&'a RoomId>,
     pub agent_id: &'a AgentId,
     /// The surface by which its session calls now, and at which moment.
     pub calls: Option<(Surface, Opening)>,
