@@ -117,7 +117,19 @@ fn nothing_that_can_be_typed_panics_hangs_or_fails_without_a_code() {
         // A wait without an end is meant to last; everything else must end by itself.
         prop_assume!(!words.iter().any(|w| matches!(
             w.as_str(),
-            "wait" | "--wait" | "--follow" | "demo" | "mcp" | "daemon" | "service" | "prompt" | "install" | "uninstall"
+            "wait"
+                | "--wait"
+                | "--follow"
+                | "watch"
+                | "console"
+                | "ui"
+                | "demo"
+                | "mcp"
+                | "daemon"
+                | "service"
+                | "prompt"
+                | "install"
+                | "uninstall"
         )));
         let args: Vec<&str> = words.iter().map(String::as_str).filter(|w| !w.contains('\0')).collect();
         let mut command = home.tt(&args);

@@ -147,3 +147,15 @@ fn the_client_reaches_the_daemon_over_its_socket_only() {
     assert!(others.is_empty(), "{others:?}");
     assert_eq!(programs.len(), 1, "the program ttd is the daemon itself: {programs:?}");
 }
+
+#[test]
+fn the_console_is_a_client_whose_screen_follows_from_what_it_was_told() {
+    assert_free_of(&["tt-console/src"], &["ttd::", "tt_rules", "tt_store"]);
+    assert_free_of(&["tt-console/src"], SQL);
+    let pure =
+        ["model", "update", "keys", "timeline", "input", "exchange"].map(|file| format!("tt-console/src/{file}.rs"));
+    let pure: Vec<&str> = pure.iter().map(String::as_str).chain(["tt-console/src/view"]).collect();
+    assert_free_of(&pure, OUTSIDE_WORLD);
+    assert_free_of(&pure, &["tokio", "render::now", "Client"]);
+    assert!(!lines_with("tt-console/src", OUTSIDE_WORLD).is_empty(), "this test would not notice");
+}

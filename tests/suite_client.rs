@@ -18,3 +18,4 @@ mod speaking;
 mod standing;
 mod terminal_safety;
 mod terminals;
+mod watching;

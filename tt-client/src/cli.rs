@@ -102,6 +102,8 @@ pub(crate) enum Command {
     /// Show the events of the room
     #[command(visible_alias = "log")]
     Events(LazyArgs<commands::events::Args>),
+    /// Watch one or several rooms, line by line, with what becomes of each message
+    Watch(LazyArgs<commands::watch::Args>),
     /// Delete the room
     #[command(subcommand, after_help = "Example:\n  tt room delete")]
     Room(LazyArgs<commands::room::Args>),
@@ -179,6 +181,7 @@ impl Command {
             Self::Quiet(LazyArgs(args)) => commands::deliveries::quiet(context, args),
             Self::Notes(LazyArgs(args)) => commands::notes::run(context, args),
             Self::Events(LazyArgs(args)) => commands::events::run(context, args),
+            Self::Watch(LazyArgs(args)) => commands::watch::run(context, args),
             Self::Room(LazyArgs(args)) => commands::room::run(context, args),
             Self::Console(LazyArgs(args)) => commands::console::run(context, args),
             Self::Sessions(LazyArgs(args)) => commands::sessions::run(context, args),

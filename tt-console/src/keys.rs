@@ -148,7 +148,7 @@ impl Model {
             KeyCode::PageDown => return self.step(PAGE_STEP),
             KeyCode::PageUp => return self.step(-PAGE_STEP),
             KeyCode::Home | KeyCode::Char('g') => return self.step(isize::MIN / 2),
-            KeyCode::End | KeyCode::Char('G') => return self.to_end(),
+            KeyCode::End | KeyCode::Char('G') => return self.go_to_end(),
             KeyCode::Enter => self.enter(),
             KeyCode::Esc => self.pane = Pane::Rooms,
             KeyCode::Char('d') => {
@@ -237,7 +237,7 @@ impl Model {
         Vec::new()
     }
 
-    fn to_end(&mut self) -> Vec<Action> {
+    fn go_to_end(&mut self) -> Vec<Action> {
         if self.pane != Pane::Timeline {
             return self.step(isize::MAX / 2);
         }

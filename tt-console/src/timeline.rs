@@ -227,7 +227,7 @@ impl Timeline {
     }
 
     /// Those of these messages of which nobody asked yet how far they have come.
-    pub fn to_ask(&mut self, shown: &[i64]) -> Vec<i64> {
+    pub fn mark_asked(&mut self, shown: &[i64]) -> Vec<i64> {
         let is_message = |seq: &i64| self.get(*seq).is_some_and(|item| item.message.is_some());
         let unknown: Vec<i64> =
             shown.iter().copied().filter(|seq| is_message(seq) && !self.asked.contains(seq)).collect();
@@ -362,13 +362,13 @@ mod tests {
     fn a_message_is_asked_about_once_and_again_when_it_waits() {
         let mut timeline = Timeline::default();
         timeline.open([1, 2].map(|seq| message(seq, None)).to_vec(), false);
-        assert_eq!(timeline.to_ask(&[1, 2, 3]), [1, 2]);
-        assert_eq!(timeline.to_ask(&[1, 2, 3]), [0; 0]);
+        assert_eq!(timeline.mark_asked(&[1, 2, 3]), [1, 2]);
+        assert_eq!(timeline.mark_asked(&[1, 2, 3]), [0; 0]);
         let agent = tt_proto::AgentId::trusted("codex:1");
         timeline.set_recipients(1, vec![Recipient::pending(agent.clone())]);
         let delivered = Recipient { state: DeliveryState::Delivered, ..Recipient::pending(agent) };
         timeline.set_recipients(2, vec![delivered]);
         timeline.ask_again();
-        assert_eq!(timeline.to_ask(&[1, 2]), [1], "only what waits can change by itself");
+        assert_eq!(timeline.mark_asked(&[1, 2]), [1], "only what waits can change by itself");
     }
 }

@@ -237,7 +237,7 @@ impl Model {
             self.shown = shown;
             return actions;
         };
-        for seq in self.timeline.to_ask(&shown.events) {
+        for seq in self.timeline.mark_asked(&shown.events) {
             actions.push(Action::Ask(Request::MessageStatus { room: room.clone(), seq }));
         }
         let seqs = self.to_confirm(&shown.events);

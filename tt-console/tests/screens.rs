@@ -4,7 +4,6 @@
 //! ```text
 //! ACCEPT_SCREENS=1 cargo test -p tt-console && git diff tt-console/tests/screens
 //! ```
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 mod stage;
 

@@ -32,4 +32,5 @@ pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod take;
 pub(crate) mod wait;
+pub(crate) mod watch;
 pub(crate) mod whoami;

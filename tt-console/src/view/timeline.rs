@@ -105,7 +105,7 @@ fn visible(
     let lines_at = |at: usize| {
         let is_chosen = chosen == Some(at) && model.pane == Pane::Timeline;
         let seq = entries[at].item.seq();
-        entry_lines(model, palette, &entries[at], is_chosen, width).into_iter().map(move |line| (seq, line))
+        entry_lines(model, palette, &entries[at], is_chosen, width).map(move |line| (seq, line))
     };
     let middle = chosen.unwrap_or(last);
     let mut own: Vec<_> = lines_at(middle).collect();

@@ -15,7 +15,6 @@ use tt_proto::paths::Environment;
 use tt_proto::requests::{JoinPath, Method, SendMessage, Sent};
 use tt_proto::{AgentId, RoomId};
 use tt_tests::{Cast, Home, InProcess, LIMIT, Running};
-use ttd::clock::Clock;
 
 /// How many minutes the daemon's time of day is ahead of ours: what happens in a test is new on a slow machine too.
 const AHEAD: i64 = 10;
@@ -25,7 +24,6 @@ const SETTLED: Duration = Duration::from_millis(700);
 
 pub(crate) struct Stage {
     pub(crate) daemon: Option<InProcess>,
-    pub(crate) clock: Clock,
     pub(crate) cast: Arc<Cast>,
     pub(crate) home: Home,
 }
@@ -37,9 +35,8 @@ impl Stage {
         let cast = Arc::new(Cast::default());
         let mut options = home.options();
         options.processes = cast.clone();
-        let clock = options.clock.clone();
-        clock.turn_wall(AHEAD * 60_000);
-        Self { daemon: Some(InProcess::start(options)), clock, cast, home }
+        options.clock.turn_wall(AHEAD * 60_000);
+        Self { daemon: Some(InProcess::start(options)), cast, home }
     }
 
     /// Stops the daemon.
@@ -84,15 +81,6 @@ impl Stage {
         };
         let joined = client.call(join).await.unwrap();
         Actor { id: joined.agent_id, room: joined.room_id, client }
-    }
-
-    /// Does something that, by the wall clock, happened hours ago.
-    pub(crate) async fn hours_ago<T>(&self, hours: i64, past: impl Future<Output = T>) -> T {
-        let back = (hours * 60 + AHEAD + 10) * 60_000;
-        self.clock.turn_wall(-back);
-        let done = past.await;
-        self.clock.turn_wall(back);
-        done
     }
 
     /// The console of a person, in a workspace, on a terminal of this size.
