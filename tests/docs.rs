@@ -146,8 +146,12 @@ fn every_policy_key_is_documented_with_its_default() {
         let at =
             cells.iter().position(|cell| cell == key).unwrap_or_else(|| panic!("{key} is not in docs/protocol.md"));
         let plain = &defaults[*key];
-        if plain.as_str().map(str::to_owned).or(plain.as_u64().map(|n| n.to_string())).as_deref() == Some(cells[at + 1])
-        {
+        let word = match plain {
+            serde_json::Value::Bool(is_on) => Some(if *is_on { "yes" } else { "no" }.to_owned()),
+            plain => plain.as_str().map(str::to_owned).or(plain.as_u64().map(|n| n.to_string())),
+        };
+        if let Some(word) = word {
+            assert_eq!(word, cells[at + 1], "{key}");
             continue;
         }
         let documented = match cells[at + 1] {
