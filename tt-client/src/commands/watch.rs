@@ -25,7 +25,7 @@ use crate::text::{Style, render};
 const MAX_LINES: usize = 64;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  tt watch ~/shop ~/api >rooms.log")]
+#[command(after_help = "Example:\n  tt watch ~/shop ~/api")]
 pub(crate) struct Args {
     /// The workspaces: any path in each [default: the current directory]
     #[arg(value_name = "ROOM")]
