@@ -124,7 +124,7 @@ async fn turn(screen: &mut Screen, env: &Environment, settings: Settings, path: 
                     events = None;
                     terminal::lend(screen, || give_way(env, &action))?;
                 }
-                action => perform(&mut model, screen, env, &requests, action)?,
+                action => perform(screen, env, &requests, action)?,
             }
         }
     }
@@ -140,7 +140,6 @@ fn typed(model: &mut Model, event: Event) -> Vec<Action> {
 }
 
 fn perform(
-    model: &mut Model,
     screen: &mut Screen,
     env: &Environment,
     requests: &UnboundedSender<Request>,
@@ -151,11 +150,8 @@ fn perform(
             let _ = requests.send(request);
         }
         Action::Copy(text) => terminal::copy(&text)?,
-        Action::Alert(text) => {
-            model.say(text.clone());
-            terminal::alert(env, &text)?;
-        }
-        Action::Redraw => screen.clear()?,
+        Action::Alert(text) => terminal::alert(env, &text)?,
+        Action::Redraw => terminal::renew(screen)?,
         Action::Suspend | Action::Shell { .. } | Action::RunTt { .. } | Action::Quit => {}
     }
     Ok(())

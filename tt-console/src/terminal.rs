@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use crossterm::cursor::Show;
 use crossterm::event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture};
 use crossterm::execute;
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ratatui::Terminal;
@@ -27,7 +29,19 @@ pub(crate) fn enter() -> std::io::Result<Screen> {
         report(panic);
     }));
     take()?;
+    screen()
+}
+
+fn screen() -> std::io::Result<Screen> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(FRAME_BYTES, std::io::stdout())))
+}
+
+/// Forgets what is on the terminal, so that the next frame draws all of it. `Terminal::clear` would ask the terminal where its cursor
+/// is, and a terminal that was just given back may not answer.
+pub(crate) fn renew(old: &mut Screen) -> std::io::Result<()> {
+    execute!(std::io::stdout(), Clear(ClearType::All))?;
+    *old = screen()?;
+    Ok(())
 }
 
 fn take() -> std::io::Result<()> {
@@ -46,7 +60,7 @@ pub(crate) fn lend<T>(screen: &mut Screen, work: impl FnOnce() -> T) -> std::io:
     leave();
     let result = work();
     take()?;
-    screen.clear()?;
+    renew(screen)?;
     Ok(result)
 }
 

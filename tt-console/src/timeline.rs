@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tt_proto::AgentId;
 use tt_proto::delivery::{DeliveryChanged, DeliveryState, Recipient};
 use tt_proto::event::{Event, EventType};
 use tt_proto::message::MessageSent;
@@ -50,6 +51,8 @@ pub struct Entry<'a> {
 pub struct Timeline {
     items: VecDeque<Item>,
     recipients: BTreeMap<i64, Vec<Recipient>>,
+    /// The last change of each delivery: an answer that was on its way when it came does not know it.
+    changes: BTreeMap<(i64, AgentId), DeliveryChanged>,
     /// Messages of which it was asked how far they have come.
     asked: BTreeSet<i64>,
     /// There are older events than those in memory.
@@ -159,6 +162,7 @@ impl Timeline {
     fn forget(&mut self) {
         let (Some(first), Some(last)) = (self.first_seq(), self.last_seq()) else { return };
         self.recipients.retain(|seq, _| (first..=last).contains(seq));
+        self.changes.retain(|(seq, _), _| (first..=last).contains(seq));
         self.asked.retain(|seq| (first..=last).contains(seq));
         self.folded.retain(|seq| (first..=last).contains(seq));
         self.chosen = self.chosen.map(|seq| seq.clamp(first, last));
@@ -193,27 +197,30 @@ impl Timeline {
         self.recipients.get(&seq).map_or(&[], Vec::as_slice)
     }
 
-    /// How a message stands with its recipients.
-    pub fn set_recipients(&mut self, seq: i64, recipients: Vec<Recipient>) {
-        if self.get(seq).is_some() {
-            self.recipients.insert(seq, recipients);
+    /// How a message stands with its recipients, as it was when it was asked.
+    pub fn set_recipients(&mut self, seq: i64, mut recipients: Vec<Recipient>) {
+        if self.get(seq).is_none() {
+            return;
         }
+        for recipient in recipients.iter_mut().filter(|recipient| recipient.state == DeliveryState::Pending) {
+            if let Some(change) = self.changes.get(&(seq, recipient.agent_id.clone())) {
+                apply(recipient, change);
+            }
+        }
+        self.recipients.insert(seq, recipients);
     }
 
     /// A delivery changed. What it was waiting for is no longer so.
     pub fn change(&mut self, change: &DeliveryChanged) {
-        let Some(recipients) = self.recipients.get_mut(&change.event_seq) else { return };
-        if let Some(recipient) = recipients.iter_mut().find(|recipient| recipient.agent_id == change.recipient) {
-            recipient.state = change.state;
-            recipient.surface = change.surface;
-            recipient.answered_by = change.answered_by;
-            recipient.is_over = change.is_over;
-            recipient.is_late = change.is_late;
-            recipient.waits = None;
-            if change.state == DeliveryState::Delivered {
-                recipient.delivered_at = Some(change.at);
-            }
+        if self.get(change.event_seq).is_none() {
+            return;
         }
+        let recipients = self.recipients.get_mut(&change.event_seq);
+        let recipient = recipients.and_then(|all| all.iter_mut().find(|one| one.agent_id == change.recipient));
+        if let Some(recipient) = recipient {
+            apply(recipient, change);
+        }
+        self.changes.insert((change.event_seq, change.recipient.clone()), change.clone());
     }
 
     /// Why messages wait may have changed: those that wait are asked about again when they are shown.
@@ -305,6 +312,18 @@ impl Timeline {
     }
 }
 
+fn apply(recipient: &mut Recipient, change: &DeliveryChanged) {
+    recipient.state = change.state;
+    recipient.surface = change.surface;
+    recipient.answered_by = change.answered_by;
+    recipient.is_over = change.is_over;
+    recipient.is_late = change.is_late;
+    recipient.waits = None;
+    if change.state == DeliveryState::Delivered {
+        recipient.delivered_at = Some(change.at);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,5 +389,19 @@ mod tests {
         timeline.set_recipients(2, vec![delivered]);
         timeline.ask_again();
         assert_eq!(timeline.mark_asked(&[1, 2]), [1], "only what waits can change by itself");
+    }
+
+    #[test]
+    fn an_answer_that_was_on_its_way_does_not_undo_a_change() {
+        let mut timeline = Timeline::default();
+        timeline.open(vec![message(1, None)], false);
+        let agent = AgentId::trusted("codex:1");
+        let change = serde_json::from_value(serde_json::json!({
+            "event_seq": 1, "room_id": "r", "recipient": "codex:1", "state": "delivered", "surface": "recv",
+            "at": "2026-11-16T12:00:00.000Z",
+        }));
+        timeline.change(&change.unwrap());
+        timeline.set_recipients(1, vec![Recipient::pending(agent)]);
+        assert_eq!(timeline.recipients(1)[0].state, DeliveryState::Delivered);
     }
 }

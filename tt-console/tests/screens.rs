@@ -208,3 +208,26 @@ fn replies_keep_their_draft_when_they_are_refused() {
         console.until_shows("seen");
     });
 }
+
+#[test]
+fn the_terminal_is_lent_to_a_shell_and_drawn_anew_after_it() {
+    block_on(async {
+        let stage = Stage::new();
+        let dir = stage.dir("shop");
+        let _alice = stage.join(&dir, "human:alice", "alice", None).await;
+        let mut console = stage.console(&dir, (100, 30));
+        console.until_shows("you are alice");
+        console.keys("s");
+        console.until(|text| !text.contains("Members"));
+        console.keys("echo here is $PWD; exit\r");
+        console.until_shows("you are alice");
+        // Keys reach it again, and the screen can be drawn anew.
+        console.keys("\x0c?");
+        console.until_shows("write a message");
+        console.keys("\u{1b}");
+        console.until(|text| !text.contains("write a message"));
+        let bytes = String::from_utf8_lossy(&console.bytes()).into_owned();
+        assert!(bytes.contains(&format!("here is {}", dir.canonicalize().unwrap_or(dir).display())), "{bytes}");
+        console.quit();
+    });
+}
