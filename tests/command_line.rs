@@ -696,7 +696,9 @@ fn an_agent_is_told_which_values_there_are_what_is_missing_and_that_a_command_is
     says(&wrong(&["prompt", "install", "tcsh"]), "message", &["tcsh", "possible values: bash, zsh, fish"]);
     says(&wrong(&["msg", "send"]), "message", &["<WHO>", "<BODY>"]);
     says(&wrong(&["take"]), "message", &["--reason"]);
-    for (bare, usage, commands) in [(&[][..], "Usage: tt", "wait, try"), (&["msg"], "Usage: tt msg", "send, recv")] {
+    for (bare, usage, commands) in
+        [(&[][..], "Usage: tt", "wait, standby, try"), (&["msg"], "Usage: tt msg", "send, recv")]
+    {
         let error = wrong(bare);
         assert_eq!(error["message"], "a command is missing");
         says(&error, "hint", &[usage, commands]);

@@ -60,6 +60,7 @@ impl Target for Words {
             let set = PolicyOverrides::default().set(key, text);
             let expected = match *key {
                 "max_batch" | "max_wakes" | "ways" => continue,
+                "agents_may_break" => matches!(text, "yes" | "true" | "no" | "false"),
                 "guard" => matches!(text, "off" | "advise" | "enforce"),
                 _ => duration.is_some(),
             };

@@ -9,13 +9,12 @@ use tokio::sync::{oneshot, watch};
 use tt_proto::event::Event;
 use tt_proto::{Error, ErrorCode, RoomId};
 use tt_rules::{Decision, Needs};
-use tt_store::sqlite::SqliteStore;
 use tt_store::{Loaded, Location, Maintenance, Reader, RequestKey, Store, UnitOfWork};
 
 /// Loses the next answer once it is told to.
 #[derive(Debug)]
 pub(super) struct ForgetfulStore {
-    pub(super) store: SqliteStore,
+    pub(super) store: Arc<dyn Store>,
     pub(super) loses_next: Arc<AtomicBool>,
 }
 

@@ -262,7 +262,7 @@ fn context(name: &str) -> CommandContext {
 fn engine(dir: &Path, clock: &Clock, loses_next: &Arc<AtomicBool>) -> Engine {
     let policy = Policy::default();
     let store = SqliteStore::open_volatile(&dir.join("rooms.sqlite"), Arc::new(clock.clone()), policy.clone());
-    let store = ForgetfulStore { store: store.unwrap(), loses_next: loses_next.clone() };
+    let store = ForgetfulStore { store: Arc::new(store.unwrap()), loses_next: loses_next.clone() };
     Engine::new(Arc::new(store), clock.clone(), Arc::new(Alive), policy)
 }
 
