@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
 use tt_client::connect::{Client, Settings};
+use tt_proto::RoomId;
 use tt_proto::paths::Environment;
 use tt_proto::requests::{JoinPath, Method, SendMessage, Sent};
-use tt_proto::{AgentId, RoomId};
 use tt_tests::{Cast, Home, InProcess, LIMIT, Running};
 
 /// How many minutes the daemon's time of day is ahead of ours: what happens in a test is new on a slow machine too.
@@ -80,7 +80,7 @@ impl Stage {
             ..Default::default()
         };
         let joined = client.call(join).await.unwrap();
-        Actor { id: joined.agent_id, room: joined.room_id, client }
+        Actor { room: joined.room_id, client }
     }
 
     /// The console of a person, in a workspace, on a terminal of this size.
@@ -95,7 +95,6 @@ impl Stage {
 
 /// A member.
 pub(crate) struct Actor {
-    pub(crate) id: AgentId,
     pub(crate) room: RoomId,
     pub(crate) client: Client,
 }
