@@ -173,6 +173,8 @@ impl Stage {
             "message_held",
             // The stick cannot be passed to a member whose process was killed and is not back yet.
             "unknown_target",
+            // Nor is such a member asked anything. That it is taken for gone wrongly shows in how often its process ended.
+            "unknown_recipient",
             "duplicate_listener",
             "outcome_unknown",
             "overloaded",
