@@ -11,4 +11,5 @@ mod native;
 mod recovery;
 mod service;
 mod sessions;
+mod terminal_way;
 mod versions;

@@ -2,7 +2,7 @@
 
 use crate::{
     Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
-    HookFile, HookTrust, Hooks, McpConfig, Refuse, ScreenFacts, Session, SessionServer, Speech, Variables,
+    HookFile, HookTrust, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, SessionServer, Speech, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -80,6 +80,8 @@ pub(crate) static HARNESS: Harness = Harness {
         hint: Hint::AlwaysDim,
         shows_cursor: true,
         paste_tokens: &["[Pasted Content ", "[Image #"],
+        pasted: &["[Pasted Content {chars} chars]"],
         questions: &["Would you like to "],
+        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
     }),
 };

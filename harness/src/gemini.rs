@@ -2,7 +2,7 @@
 
 use crate::{
     Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
-    HookFile, Hooks, McpConfig, Refuse, ScreenFacts, Session, Speech, Variables,
+    HookFile, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, Speech, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -65,6 +65,8 @@ pub(crate) static HARNESS: Harness = Harness {
         hint: Hint::Text("Type your message"),
         shows_cursor: false,
         paste_tokens: &["[Pasted Text: ", "[Image "],
+        pasted: &["[Pasted Text: {lines} lines]", "[Pasted Text: {chars} chars]"],
         questions: &["Allow execution of", "Apply this change?", "Allow once", "Action Required"],
+        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
     }),
 };

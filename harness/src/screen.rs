@@ -20,8 +20,21 @@ pub struct ScreenFacts {
     pub shows_cursor: bool,
     /// How a text begins that stands for a longer one which was pasted.
     pub paste_tokens: &'static [&'static str],
+    /// What stands for a text that was pasted: `{number}` for a number of the harness's own, `{lines}`, `{newlines}` and `{chars}`
+    /// for how much it is.
+    pub pasted: &'static [&'static str],
     /// Any of these, where no composer is on the screen, shows that the harness asks its user something.
     pub questions: &'static [&'static str],
+    pub keys: Keys,
+}
+
+/// What is typed into a harness besides text, in the words of tmux. A key that means something else there is none of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// Takes the last piece out of a draft, and does nothing where there is none.
+    pub erase: &'static [&'static str],
+    /// Breaks off a turn.
+    pub break_turn: &'static str,
 }
 
 /// What separates the composer from the rest of the screen.
@@ -91,7 +104,7 @@ impl Draft {
     }
 }
 
-fn visible(text: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
+pub(crate) fn visible(text: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
     text.filter(|c| !c.is_whitespace())
 }
 

@@ -45,7 +45,7 @@ pub struct Ways([bool; Self::SWITCHABLE.len()]);
 
 impl Ways {
     /// The ways that can be switched off.
-    pub const SWITCHABLE: &[WayName] = &[WayName::ToolResponse, WayName::Hook, WayName::NativeInbox];
+    pub const SWITCHABLE: &[WayName] = &[WayName::ToolResponse, WayName::Hook, WayName::NativeInbox, WayName::Terminal];
 
     pub const fn all() -> Self {
         Self([true; Self::SWITCHABLE.len()])
@@ -53,7 +53,7 @@ impl Ways {
 
     /// Those by which a session is handed messages with what it does itself. What starts a turn is switched on by who wants it.
     pub const fn usual() -> Self {
-        Self([true, true, false])
+        Self([true, true, false, false])
     }
 
     pub fn allow(self, way: WayName) -> bool {
@@ -63,7 +63,7 @@ impl Ways {
 
 impl PolicyValue for Ways {
     const WHAT: &'static str = "a list of ways";
-    const HINT: &'static str = "use all, none, or some of tool_response, hook and native_inbox";
+    const HINT: &'static str = "use all, none, or some of tool_response, hook, native_inbox and terminal";
 
     fn parse(text: &str) -> Option<Self> {
         let mut ways = Self([false; Self::SWITCHABLE.len()]);

@@ -242,6 +242,13 @@ impl Courier {
     /// Hands over what was planned. Returns whether anything came of it.
     async fn carry_out(&self, planned: &HandOver, pending: &[Pending], woken: &mut WokenUp) -> bool {
         let Some(way) = self.recipients.way(planned.way).cloned() else { return false };
+        let agent_id = self.agent_id.clone();
+        let look = self.at_a_distance(&way, LAST_LOOK_LIMIT, |way| async move { way.not_now(&agent_id).await });
+        if let Ok(Some((because, retry))) = look.await {
+            let left_out = LeftOut { until: self.now() + retry, because };
+            self.recipients.failures().not_now(&self.agent_id, planned.way, left_out);
+            return true;
+        }
         let Some(block) = self.begin(planned, pending).await else { return false };
         let began = self.now();
         let attempt = block.attempt.clone();

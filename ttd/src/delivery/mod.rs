@@ -11,6 +11,7 @@ pub mod pending;
 pub mod plan;
 mod recipients;
 mod standing;
+pub mod terminal;
 pub mod told;
 pub mod wakes;
 pub mod ways;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Exit, Process};
+use super::{ControllingTerminal, Exit, Process};
 
 /// A descriptor that becomes readable when the process ends.
 pub(super) fn open(pid: u32) -> io::Result<Exit> {
@@ -71,6 +71,24 @@ pub(super) fn has_terminal(pid: u32) -> Option<bool> {
     // Field 7 of proc_pid_stat(5), counted from the state, which is field 3.
     let terminal = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().nth(4)?;
     Some(terminal != "0")
+}
+
+/// The controlling terminal of a process.
+pub(super) fn terminal(pid: u32) -> Option<ControllingTerminal> {
+    let stat = read(&format!("/proc/{pid}/stat")).ok()?;
+    parse_terminal(std::str::from_utf8(&stat).ok()?)
+}
+
+fn parse_terminal(stat: &str) -> Option<ControllingTerminal> {
+    // Fields 5, 7 and 8 of proc_pid_stat(5): its process group, its terminal, and the group that reads from that.
+    let mut fields = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().skip(2);
+    let group: i64 = fields.next()?.parse().ok()?;
+    let device: i64 = fields.nth(1)?.parse().ok()?;
+    let foreground: i64 = fields.next()?.parse().ok()?;
+    // 32 bits, which are written as a signed number.
+    let device = device.cast_unsigned() & 0xffff_ffff;
+    let (major, minor) = ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00));
+    (device != 0).then_some(ControllingTerminal { device: (major, minor), is_foreground: group == foreground })
 }
 
 /// Reads a file of `/proc` in few calls. Such a file reports a length of zero, so an ordinary read begins with a few bytes.
@@ -178,5 +196,16 @@ mod tests {
         let without = stat.replace(" 9 7 ", " 9 0 ");
         assert!(process.has_terminal && !parse_stat(42, &without, "boot").unwrap().0.has_terminal);
         assert_eq!(parse_stat(42, "42 (x", "boot"), None);
+    }
+
+    #[test]
+    fn the_terminal_of_a_process_is_read() {
+        let read = |fields: &str| parse_terminal(&format!("7 (a ) b) S 1 {fields} 4194304"));
+        let terminal = |device, is_foreground| Some(ControllingTerminal { device, is_foreground });
+        assert_eq!(read("40 40 34817 40"), terminal((136, 1), true));
+        assert_eq!(read("40 40 34817 41"), terminal((136, 1), false));
+        // Minor numbers past 255 are in the upper bits.
+        assert_eq!(read("40 40 1083436 40"), terminal((136, 300), true));
+        assert_eq!(read("40 40 0 -1"), None);
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use tt_proto::hello::Anchor;
 
 use super::threads::Threads;
-use super::{Exit, Process, Processes};
+use super::{ControllingTerminal, Exit, Process, Processes};
 
 /// How long a look is waited for, in parts: see [`Patience`].
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -327,6 +327,10 @@ impl Processes for BoundedTable {
 
     fn has_terminal(&self, pid: u32) -> Option<bool> {
         self.look(pid, |processes| processes.has_terminal(pid)).ok().flatten()
+    }
+
+    fn terminal(&self, pid: u32) -> Option<ControllingTerminal> {
+        self.look(pid, |processes| processes.terminal(pid)).ok().flatten()
     }
 
     fn pids(&self) -> Option<Vec<u32>> {

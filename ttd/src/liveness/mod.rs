@@ -50,6 +50,15 @@ pub struct Process {
     pub arguments_at: Option<(u64, u64)>,
 }
 
+/// The terminal that controls a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControllingTerminal {
+    /// Major and minor number of its device.
+    pub device: (u64, u64),
+    /// What is typed there comes to the group of this process.
+    pub is_foreground: bool,
+}
+
 /// Where processes are looked up. The machine's own table, or a made-up one in tests.
 pub trait Processes: Send + Sync {
     /// `NotFound` only if it is proven that there is no such process.
@@ -71,6 +80,11 @@ pub trait Processes: Send + Sync {
 
     /// Whether a process has a controlling terminal; none if that cannot be told.
     fn has_terminal(&self, _pid: u32) -> Option<bool> {
+        None
+    }
+
+    /// The controlling terminal of a process; none if it has none, or that cannot be told.
+    fn terminal(&self, _pid: u32) -> Option<ControllingTerminal> {
         None
     }
 
@@ -200,6 +214,11 @@ impl Processes for Kernel {
     #[cfg(target_os = "linux")]
     fn has_terminal(&self, pid: u32) -> Option<bool> {
         platform::has_terminal(pid)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn terminal(&self, pid: u32) -> Option<ControllingTerminal> {
+        self.shows_our_namespace.then(|| platform::terminal(pid))?
     }
 
     fn host_id(&self) -> String {

@@ -9,13 +9,14 @@ pub mod evidence;
 pub mod files;
 pub mod inbox;
 pub mod registry;
+pub mod seat;
 pub mod session;
 mod sources;
 mod subagents;
 pub mod transcript;
 mod unsaved;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -63,8 +64,8 @@ struct Inner {
     /// The daemons of harnesses that are followed, each with the sessions to ask it about.
     servers: Mutex<HashMap<Anchor, UnboundedSender<String>>>,
     files: WatchedDirs,
-    /// The processes whose files and terminals are watched.
-    followed: Mutex<BTreeSet<(u32, String)>>,
+    /// The processes whose files and terminals are watched, and whether each was started in tmux.
+    followed: Mutex<BTreeMap<(u32, String), bool>>,
     runtime: tokio::runtime::Handle,
 }
 

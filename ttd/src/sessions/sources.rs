@@ -15,6 +15,7 @@ use super::codex::{self, ThreadNews};
 use super::evidence::Sign;
 use super::session::SessionKey;
 use super::{Sessions, files};
+use crate::delivery::terminal::pane::SERVER_VARIABLE;
 use crate::engine::MemberProcesses;
 use crate::identity;
 use crate::liveness::{LookTimeout, Processes};
@@ -132,18 +133,32 @@ impl Sessions {
         if followed.len() >= MAX_FOLLOWED {
             followed.clear();
         }
-        if !followed.insert(name.clone()) {
+        if followed.contains_key(&name) {
             return;
         }
+        followed.insert(name.clone(), false);
         drop(followed);
         let this = self.clone();
         self.0.runtime.spawn_blocking(move || {
-            let terminal = this.follow_file(harness, process.pid).and_then(|()| this.follow_terminal(process));
-            if let Err(LookTimeout { .. }) = terminal {
+            let followed = this.note_tmux(&process);
+            let followed = followed.and_then(|()| this.follow_file(harness, process.pid));
+            if let Err(LookTimeout { .. }) = followed.and_then(|()| this.follow_terminal(process)) {
                 // Its next call tries again.
                 this.0.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&name);
             }
         });
+    }
+
+    /// Notes whether a process was started in tmux. May block.
+    fn note_tmux(&self, process: &Anchor) -> Result<(), LookTimeout> {
+        let pid = process.pid;
+        if !self.0.looks.run_blocking(move |processes| processes.variable(pid, SERVER_VARIABLE).is_some())? {
+            return Ok(());
+        }
+        let name = (pid, process.process_started_at.clone());
+        self.0.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name, true);
+        self.agents_in(process).iter().for_each(|agent_id| self.wake_driver(agent_id));
+        Ok(())
     }
 
     /// Reads the file of a process, now and when it changes. May block.

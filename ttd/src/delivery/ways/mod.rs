@@ -8,6 +8,7 @@
 mod hook;
 mod listening;
 mod native_inbox;
+mod terminal;
 mod tool_response;
 
 use std::fmt;
@@ -39,6 +40,11 @@ pub trait Way: fmt::Debug + Send + Sync + 'static {
     /// What it can do for a recipient now, as far as that is known. It looks at nothing that could block.
     fn reach(&self, target: &Target<'_>) -> Reach;
 
+    /// Whether this is no moment to begin: why, and how long the way is left out. Asked before anything is stored.
+    fn not_now<'a>(&'a self, _agent_id: &'a AgentId) -> InItsTime<'a, Option<(WaitReason, Duration)>> {
+        Box::pin(ready(None))
+    }
+
     /// Hands a block over. It was stored that this begins. Only of a way that starts by itself.
     fn hand_over<'a>(&'a self, _block: &'a Block) -> InItsTime<'a, Handed> {
         Box::pin(ready(Handed::Failed("its surface comes and takes".into())))
@@ -58,6 +64,7 @@ pub fn all(sessions: &Sessions) -> Vec<Arc<dyn Way>> {
         Arc::new(tool_response::ToolResponse),
         Arc::new(hook::Hook),
         Arc::new(native_inbox::NativeInbox(sessions.clone())),
+        Arc::new(terminal::Terminal::new(sessions)),
     ]
 }
 
