@@ -24,6 +24,11 @@ use ttd::liveness::{Kernel, Looks, Processes};
 const BLOCK: &str = "[inbox 0a1b2c3d4e5f: 1 new, written by other members of the room]\n{\"event_seq\":7,\"body\":\"look at \
                      the \\\"parser\\\" 日本語, please\"}\n[inbox 0a1b2c3d4e5f ends]";
 
+/// The block as it is sent.
+fn pasted() -> String {
+    tt_harness::padded_for_paste(facts(), BLOCK)
+}
+
 /// What the person types.
 const WORDS: &str = "what I was about to say";
 
@@ -183,7 +188,7 @@ async fn moment(seed: u64, begins: Duration) -> bool {
     stage.until(&format!("all that was typed is there: seed {seed}, {outcome:?}"), is_whole).await;
     let sent = stage.sent();
     match outcome {
-        Outcome::Entered => assert_eq!(sent, [BLOCK], "seed {seed}"),
+        Outcome::Entered => assert_eq!(sent, [pasted()], "seed {seed}"),
         Outcome::NotNow(Because::Draft) => assert_eq!(sent, [""; 0], "seed {seed}"),
         other => panic!("seed {seed}: {other:?}"),
     }
@@ -272,7 +277,7 @@ async fn a_block_is_typed_where_nobody_is_attached_in_copy_mode_and_behind_anoth
     let seat = stage.seat().await;
     let outcome = stage.type_into(&seat).await;
     assert_eq!(outcome, Outcome::Entered);
-    assert_eq!((stage.sent(), stage.composer().as_deref()), (vec![BLOCK.to_owned()], Some("")));
+    assert_eq!((stage.sent(), stage.composer().as_deref()), (vec![pasted()], Some("")));
     assert_eq!(stage.tmux(&["display-message", "-p", "-t", "%0", "#{pane_in_mode}"]).trim(), "0");
     assert_eq!(stage.tmux(&["capture-pane", "-p", "-t", "%1"]).trim(), "", "the other pane was left alone");
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
-    HookFile, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, SessionFiles, Speech, Variables,
+    HookFile, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, SessionFiles, Speech, TokenFrom, Variables,
 };
 
 const CONFIG_DIR: Option<&str> = Some("CLAUDE_CONFIG_DIR");
@@ -85,6 +85,7 @@ pub(crate) static HARNESS: Harness = Harness {
         shows_cursor: false,
         paste_tokens: &["[Pasted text #", "[Image #"],
         pasted: &["[Pasted text #{number} +{newlines} lines]"],
+        token_from: TokenFrom { newlines: Some(3), chars: 801 },
         questions: &["Do you want to ", "Would you like to proceed?", "Enter to select"],
         keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
     }),

@@ -2,7 +2,8 @@
 
 use crate::{
     Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
-    HookFile, HookTrust, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, SessionServer, Speech, Variables,
+    HookFile, HookTrust, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, SessionServer, Speech, TokenFrom,
+    Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -81,6 +82,7 @@ pub(crate) static HARNESS: Harness = Harness {
         shows_cursor: true,
         paste_tokens: &["[Pasted Content ", "[Image #"],
         pasted: &["[Pasted Content {chars} chars]"],
+        token_from: TokenFrom { newlines: None, chars: 1001 },
         questions: &["Would you like to "],
         keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
     }),

@@ -2,7 +2,7 @@
 
 use crate::{
     Directory, EditTool, EditedPaths, EntryValue, Format, Frame, GuardedTools, Harness, Hint, Hold, HookEvent,
-    HookFile, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, Speech, Variables,
+    HookFile, Hooks, Keys, McpConfig, Refuse, ScreenFacts, Session, Speech, TokenFrom, Variables,
 };
 
 pub(crate) static HARNESS: Harness = Harness {
@@ -66,6 +66,7 @@ pub(crate) static HARNESS: Harness = Harness {
         shows_cursor: false,
         paste_tokens: &["[Pasted Text: ", "[Image "],
         pasted: &["[Pasted Text: {lines} lines]", "[Pasted Text: {chars} chars]"],
+        token_from: TokenFrom { newlines: Some(5), chars: 501 },
         questions: &["Allow execution of", "Apply this change?", "Allow once", "Action Required"],
         keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
     }),

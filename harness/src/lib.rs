@@ -21,8 +21,8 @@ pub use config::{Directory, EntryValue, Format, McpConfig};
 pub use edits::{EditTool, EditedPaths, GuardedTools};
 pub use hooks::{Hold, HookEvent, HookFile, HookTrust, Hooks, PROGRAM_PLACEHOLDER, PluginFile, Refuse, Speaks, Speech};
 
-pub use pasted::PastedPart;
-pub use screen::{Composer, Draft, Frame, Hint, Keys, Screen, ScreenFacts, composer};
+pub use pasted::{PastedPart, lines_of_paste, padded_for_paste};
+pub use screen::{Composer, Draft, Frame, Hint, Keys, Screen, ScreenFacts, TokenFrom, composer};
 
 /// Every known harness, in the order in which people see them listed.
 pub const ALL: &[&Harness] = &[&claude::HARNESS, &codex::HARNESS, &gemini::HARNESS, &opencode::HARNESS];

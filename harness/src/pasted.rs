@@ -4,7 +4,32 @@
 //! else.
 
 use crate::screen::visible;
-use crate::{Draft, ScreenFacts};
+use crate::{Draft, ScreenFacts, TokenFrom};
+
+/// A text as it is pasted: with as many empty lines before it as make the harness show a token for it, where that depends on lines. A
+/// token has one line, and one key takes it out.
+pub fn padded_for_paste(facts: &ScreenFacts, text: &str) -> String {
+    let missing = match facts.token_from {
+        TokenFrom { newlines: Some(newlines), chars } if text.chars().count() < chars => {
+            newlines.saturating_sub(text.matches('\n').count())
+        }
+        _ => 0,
+    };
+    "\n".repeat(missing) + text
+}
+
+/// How many lines a text takes in a composer whose lines have so many columns, at most.
+pub fn lines_of_paste(facts: &ScreenFacts, text: &str, columns: usize) -> usize {
+    let newlines = text.matches('\n').count();
+    let TokenFrom { newlines: from, chars } = facts.token_from;
+    if from.is_some_and(|from| newlines >= from) || text.chars().count() >= chars {
+        return 1;
+    }
+    // A character takes two columns at most, and a word that does not fit leaves a part of its line empty.
+    let lines =
+        |line: &str| 1 + 2 * line.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum::<usize>() / columns.max(1);
+    text.split('\n').map(lines).sum()
+}
 
 /// The beginning of a draft that is the rest of a text that was pasted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +59,8 @@ impl Draft {
         let behind = |end: usize| shown[end..].chars().count();
         if let Some(at) = shown.find(&last_line) {
             let end = at + last_line.len();
-            let rest = suffix_that_shows(text, &shown[..end])?;
+            let is_whole = visible(text.chars()).eq(shown[..end].chars());
+            let rest = if is_whole { text } else { suffix_that_shows(text, &shown[..end])? };
             let deletions = rest.chars().all(is_plain).then(|| rest.chars().count());
             return Some(PastedPart { deletions, behind: behind(end) });
         }
@@ -155,6 +181,22 @@ mod tests {
         }
         assert_eq!(part("claude", &format!("x{shown}")), None);
         assert_eq!(part("claude", &shown.replace("one", "ones")), None);
+    }
+
+    #[test]
+    fn a_text_is_made_long_enough_for_a_token_where_that_depends_on_lines() {
+        for (harness, before) in [("claude", "\n"), ("codex", ""), ("gemini", "\n\n\n")] {
+            let padded = padded_for_paste(facts(harness), TEXT);
+            assert_eq!(padded, format!("{before}{TEXT}"), "{harness}");
+            assert_eq!(lines_of_paste(facts(harness), &padded, 80), if before.is_empty() { 3 } else { 1 }, "{harness}");
+            let long = format!("{TEXT}{}", "x".repeat(1001));
+            assert_eq!((padded_for_paste(facts(harness), &long), lines_of_paste(facts(harness), &long, 80)), (long, 1));
+        }
+        assert_eq!(lines_of_paste(facts("codex"), "日本語", 6), 3);
+        // If it is shown all the same, the lines before it are taken out too.
+        let padded = padded_for_paste(facts("claude"), TEXT);
+        let shown = draft(&format!("|{}", TEXT.replace('\n', "|")));
+        assert_eq!(shown.pasted_part(facts("claude"), &padded).unwrap().deletions, Some(TEXT.len() + 1));
     }
 
     #[test]

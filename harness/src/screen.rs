@@ -23,9 +23,18 @@ pub struct ScreenFacts {
     /// What stands for a text that was pasted: `{number}` for a number of the harness's own, `{lines}`, `{newlines}` and `{chars}`
     /// for how much it is.
     pub pasted: &'static [&'static str],
+    pub token_from: TokenFrom,
     /// Any of these, where no composer is on the screen, shows that the harness asks its user something.
     pub questions: &'static [&'static str],
     pub keys: Keys,
+}
+
+/// How much has to be pasted for a token to stand for it. Either is enough.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TokenFrom {
+    /// So many ends of lines; none if these do not count.
+    pub newlines: Option<usize>,
+    pub chars: usize,
 }
 
 /// What is typed into a harness besides text, in the words of tmux. A key that means something else there is none of them.

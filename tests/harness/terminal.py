@@ -5,13 +5,16 @@ person is left alone, and so is a question; whoever types while a block is typed
 usage: terminal.py TT NPM_BIN SCRATCH [claude] [codex] [gemini]
 
 Everything is set up by `tt install`. It prints what each harness did in each state. Every wait has a limit, and every process is ended."""
+import fcntl
 import json
 import os
 import pty
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 
@@ -87,6 +90,7 @@ class Person:
             os.environ.pop("TMUX", None)
             os.execvp("tmux", ["tmux", "-u", "-S", tmux_socket, "attach", "-t", name])
         self.pid, self.name = pid, name
+        fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         threading.Thread(target=self.read, daemon=True).start()
         until("somebody is attached", lambda: run_tmux(tmux_socket, "list-clients", "-t", name))
 
@@ -149,8 +153,7 @@ def gemini():
     with open(os.path.join(home, ".gemini", "settings.json"), "w") as config:
         json.dump({"security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
                    "general": {"enableAutoUpdate": False, "disableAutoUpdate": True, "disableUpdateNag": True},
-                   "privacy": {"usageStatisticsEnabled": False}, "ui": {"hideTips": True}, "ide": {"enabled": False, "hasSeenNudge": True},
-                   "tools": {"allowed": ["run_shell_command(sleep)", "run_shell_command(echo)"]}}, config)
+                   "privacy": {"usageStatisticsEnabled": False}, "ui": {"hideTips": True}, "ide": {"enabled": False, "hasSeenNudge": True}}, config)
     tt("install", "gemini", home=home)
     env = {**environment(home), "GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{model.port}", "GEMINI_MODEL": "gemini-2.5-pro"}
     shell = lambda command: ("run_shell_command", {"command": command})
@@ -184,9 +187,8 @@ def confirmed(seq):
 def reaches(name, make):
     terminal, join, (call, question), shell = make()
     model = terminal.model
-    joining = threading.Thread(target=lambda: allow_join(terminal, question, model), daemon=True)
-    joining.start()
-    me = answer(terminal.ask(f"{name}-join", join)[0])["agent_id"]
+    with Allowing(terminal, question):
+        me = answer(terminal.ask(f"{name}-join", join)[0])["agent_id"]
     idle(me)
     row = {}
 
@@ -242,13 +244,24 @@ def reaches(name, make):
     idle(me)
 
     # It works.
-    terminal.type(prompt(f"{name}-works", shell("sleep 6"), shell("echo worked")))
-    until("it works", lambda: known(me).get("status") == "busy")
-    seq = tt("msg", "send", me, f"busy-{name}")["event_seq"]
-    until("the message is in a model request", lambda: count(model, f"busy-{name}"))
-    row["working"] = confirmed(seq)
-    check(f"{name}: while it works, the message comes with its next tool", row["working"] in ("hook", "tool_response"), row["working"])
-    until("the turn ends", lambda: model.shown.get(f"{name}-works"))
+    with Allowing(terminal, question):
+        terminal.type(prompt(f"{name}-works", shell("sleep 6"), shell("echo worked")))
+        until("it works", lambda: known(me).get("status") == "busy")
+        seq = tt("msg", "send", me, f"busy-{name}")["event_seq"]
+        until("the message is in a model request", lambda: count(model, f"busy-{name}"))
+        row["working"] = confirmed(seq)
+        check(f"{name}: while it works, the message comes with its next tool", row["working"] in ("hook", "tool_response"), row["working"])
+        until("the turn ends", lambda: model.shown.get(f"{name}-works"))
+    idle(me)
+
+    # A person interrupts.
+    with Allowing(terminal, question):
+        terminal.type(prompt(f"{name}-long", shell("sleep 75")))
+        until("it works", lambda: any("sleep 75" in text for text in commands()))
+    seq = tt("msg", "send", me, f"break-{name}", "--interrupt")["event_seq"]
+    until("the message is in a model request", lambda: count(model, f"break-{name}"), 40)
+    row["interrupt"] = confirmed(seq)
+    check(f"{name}: a person's interrupt breaks off the turn", row["interrupt"] == "terminal", delivered(seq))
     idle(me)
 
     sent = 0
@@ -257,19 +270,36 @@ def reaches(name, make):
     row["typing"] = f"{sent} of {len(MOMENTS)} sent at once"
     check(f"{name}: who types meanwhile loses no character, and nothing of it is sent", True)
 
-    for words in (f"wake-{name}", f"long-{name}", f"copy-{name}", f"draft-{name}", f"asked-{name}", f"busy-{name}"):
+    for words in (f"wake-{name}", f"long-{name}", f"copy-{name}", f"draft-{name}", f"asked-{name}", f"busy-{name}", f"break-{name}"):
         check(f"{name}: {words} is there once", count(model, words) == 1, count(model, words))
     run_tmux(tmux_socket, "kill-session", "-t", name)
     return row
 
 
-def allow_join(terminal, question, model):
-    """Some ask before a tool of ours is used."""
-    give_up = time.monotonic() + LIMIT
-    while time.monotonic() < give_up and not model.shown:
-        if question in terminal.screen():
-            terminal.keys("Enter")
-        time.sleep(1)
+def commands():
+    """The command lines of all processes that run from here."""
+    listed = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True).stdout
+    return [line for line in listed.splitlines() if line.startswith("sleep ")]
+
+
+class Allowing:
+    """Says yes to what a harness asks its user, for a while."""
+
+    def __init__(self, terminal, question):
+        self.terminal, self.question, self.ended = terminal, question, threading.Event()
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.answer)
+        self.thread.start()
+
+    def answer(self):
+        while not self.ended.wait(1):
+            if self.question in self.terminal.screen():
+                self.terminal.keys("Enter")
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
 
 
 def meets(name, terminal, me, moment):

@@ -83,12 +83,12 @@ fn parse_terminal(stat: &str) -> Option<ControllingTerminal> {
     // Fields 5, 7 and 8 of proc_pid_stat(5): its process group, its terminal, and the group that reads from that.
     let mut fields = stat.get(stat.rfind(')')? + 2..)?.split_ascii_whitespace().skip(2);
     let group: i64 = fields.next()?.parse().ok()?;
-    let device: i64 = fields.nth(1)?.parse().ok()?;
+    let device: i32 = fields.nth(1)?.parse().ok()?;
     let foreground: i64 = fields.next()?.parse().ok()?;
-    // 32 bits, which are written as a signed number.
-    let device = device.cast_unsigned() & 0xffff_ffff;
+    let device = device.cast_unsigned();
     let (major, minor) = ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00));
-    (device != 0).then_some(ControllingTerminal { device: (major, minor), is_foreground: group == foreground })
+    let number = libc::makedev(major, minor);
+    (device != 0).then_some(ControllingTerminal { device: number, is_foreground: group == foreground })
 }
 
 /// Reads a file of `/proc` in few calls. Such a file reports a length of zero, so an ordinary read begins with a few bytes.
@@ -201,7 +201,9 @@ mod tests {
     #[test]
     fn the_terminal_of_a_process_is_read() {
         let read = |fields: &str| parse_terminal(&format!("7 (a ) b) S 1 {fields} 4194304"));
-        let terminal = |device, is_foreground| Some(ControllingTerminal { device, is_foreground });
+        let terminal = |(major, minor), is_foreground| {
+            Some(ControllingTerminal { device: libc::makedev(major, minor), is_foreground })
+        };
         assert_eq!(read("40 40 34817 40"), terminal((136, 1), true));
         assert_eq!(read("40 40 34817 41"), terminal((136, 1), false));
         // Minor numbers past 255 are in the upper bits.

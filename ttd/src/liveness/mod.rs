@@ -53,8 +53,8 @@ pub struct Process {
 /// The terminal that controls a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllingTerminal {
-    /// Major and minor number of its device.
-    pub device: (u64, u64),
+    /// The number of its device, as `stat` tells it.
+    pub device: u64,
     /// What is typed there comes to the group of this process.
     pub is_foreground: bool,
 }

@@ -8,7 +8,7 @@ pub mod typing;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tt_harness::{Screen, ScreenFacts, composer};
+use tt_harness::{Screen, ScreenFacts, composer, padded_for_paste};
 
 use crate::clock::Clock;
 use crate::liveness::Looks;
@@ -38,7 +38,7 @@ pub async fn type_block(
     looks: &Looks,
     clock: &Clock,
 ) -> Outcome {
-    let (name, text) = block;
+    let (name, text) = (block.0, &padded_for_paste(facts, block.1));
     let deadline = Instant::now() + TYPING_LIMIT;
     let mut typing = Typing::new(facts, text, breaks_off);
     let mut step = Typing::begin();

@@ -103,10 +103,9 @@ fn socket_of(value: &OsString) -> Option<PathBuf> {
     Some(PathBuf::from(socket)).filter(|socket| socket.is_absolute())
 }
 
-/// Major and minor number of a terminal.
-fn device_of(tty: &Path) -> Option<(u64, u64)> {
-    let device = std::fs::metadata(tty).ok()?.rdev();
-    Some((u64::from(libc::major(device)), u64::from(libc::minor(device))))
+/// The number of a terminal's device.
+fn device_of(tty: &Path) -> Option<u64> {
+    std::fs::metadata(tty).ok().map(|meta| meta.rdev())
 }
 
 #[cfg(test)]

@@ -111,8 +111,10 @@ impl Mark {
         self.fields().skip(3).take(3).eq(["0", "0", "0"])
     }
 
-    fn rows(&self) -> Option<usize> {
-        self.fields().nth(7)?.parse().ok()
+    /// Columns and rows.
+    pub fn size(&self) -> Option<(usize, usize)> {
+        let mut fields = self.fields().skip(6);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     }
 
     /// The second of the last key that came to it from an attached client, or may have. None if keys do not come to it.
@@ -120,10 +122,16 @@ impl Mark {
         self.fields().nth(8)?.split('.').filter_map(|seconds| seconds.parse().ok()).max()
     }
 
-    /// A mark that a test makes up: the second of the last key.
+    /// One that a test makes up: the second of the last key.
     #[cfg(test)]
     pub(super) fn with_last_key(seconds: u64) -> Self {
         Self(format!("%1 /dev/pts/1 10 0 0 0 80 40 {seconds}"))
+    }
+
+    /// One that a test makes up: columns and rows.
+    #[cfg(test)]
+    pub(super) fn with_size(size: &str) -> Self {
+        Self(format!("%1 /dev/pts/1 10 0 0 0 {size} 50"))
     }
 
     /// Whether it can be compared by tmux, for which some characters mean something.
@@ -273,7 +281,7 @@ fn read_look(seen: &str) -> Option<Look> {
         _ => Mode::Other,
     };
     let mark = Mark(mark.to_owned());
-    let rows = mark.rows()?;
+    let (_, rows) = mark.size()?;
     Some(Look { mark, mode, cursor, cursor_shown: shown == 1, rows, text: text.to_owned() })
 }
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tt_harness::{Composer, Draft, ScreenFacts};
+use tt_harness::{Composer, Draft, ScreenFacts, lines_of_paste};
 
 use super::tmux::{Act, Guard, Mark, Mode};
 
@@ -23,6 +23,9 @@ const LOOK_DELAY: Duration = Duration::from_millis(300);
 
 /// How long a harness has to break off its turn.
 const BREAK_DELAY: Duration = Duration::from_millis(700);
+
+/// How many rows of a screen a composer leaves to others.
+const OTHER_ROWS: usize = 10;
 
 /// How often the screen is looked at until it shows what was pasted or entered.
 const MAX_LOOKS: u32 = 10;
@@ -217,9 +220,16 @@ impl<'a> Typing<'a> {
         seen.mode != Mode::Off || self.start.as_ref().is_none_or(|start| start.last_key() != seen.mark.last_key())
     }
 
+    /// Whether the composer will show all of the block. What is not shown cannot be taken out again for certain.
+    fn fits(&self, seen: &Seen) -> bool {
+        let Some((columns, rows)) = seen.mark.size() else { return false };
+        let columns = columns.saturating_sub(2 * self.facts.text_column);
+        lines_of_paste(self.facts, self.text, columns) + OTHER_ROWS <= rows
+    }
+
     /// Before anything was pasted.
     fn start(&mut self, seen: &Seen) -> Step {
-        if !seen.mark.takes_keys() {
+        if !seen.mark.takes_keys() || !self.fits(seen) {
             return not_now(Because::NoComposer);
         }
         match seen.composer {

@@ -243,6 +243,16 @@ fn nothing_is_typed_unless_the_composer_is_empty_and_nobody_types() {
 }
 
 #[test]
+fn nothing_is_typed_where_the_screen_will_not_show_all_of_it() {
+    let seen = |size: &str| Seen { mark: Mark::with_size(size), ..Pane::new().seen() };
+    let first = |size| Typing::new(facts(), BLOCK, false).next(Event::Seen(seen(size)));
+    assert!(matches!(first("80 40"), Step::Type(Act::Paste, _)));
+    for small in ["80 15", "20 24"] {
+        assert_eq!(first(small), not_now(Because::NoComposer), "{small}");
+    }
+}
+
+#[test]
 fn copy_mode_is_left_and_a_turn_broken_off_first() {
     let mut pane = Pane { mode: Mode::Copy, ..Pane::new() };
     assert_eq!(pane.run(false), Outcome::Entered);
