@@ -371,7 +371,7 @@ fn stand_in() {
         attributes
     });
     nix::sys::termios::tcsetattr(std::io::stdin(), nix::sys::termios::SetArg::TCSANOW, &raw.unwrap()).unwrap();
-    print!("\x1b[?2004h");
+    nix::unistd::write(std::io::stdout(), b"\x1b[?2004h").unwrap();
     std::fs::write(dir.join("pid"), std::process::id().to_string()).unwrap();
     stand_in.draw(&dir);
     let (mut pending, mut some) = (Vec::new(), [0; 4096]);
@@ -485,13 +485,13 @@ impl StandIn {
                 }
             }
         }
-        let rule = "─".repeat(size);
+        let rule = "─".repeat(size.min(40));
         let mut screen = format!("\x1b[?25l\x1b[2J\x1b[Hready\r\n{rule}\r\n");
         for (at, line) in lines.iter().enumerate() {
             screen.push_str(&format!("{}{line}\r\n", if at == 0 { "❯ " } else { "  " }));
         }
         screen.push_str(&format!("{rule}\r\n  manual mode\x1b[{};{}H", cursor.1 + 3, cursor.0 + 3));
-        print!("{screen}");
-        std::io::stdout().flush().unwrap();
+        // In one piece, so that nobody sees a half.
+        nix::unistd::write(std::io::stdout(), screen.as_bytes()).unwrap();
     }
 }

@@ -21,10 +21,13 @@ const TYPING_LIMIT: Duration = Duration::from_secs(24);
 
 /// Whether this is no moment to type anything, and why.
 pub async fn not_now(seat: &Seat, facts: &'static ScreenFacts, looks: &Looks, clock: &Clock) -> Option<Because> {
-    let event = look(seat, facts, looks, clock).await;
-    match Typing::new(facts, "", false).next(event) {
-        Step::End(Outcome::NotNow(because)) => Some(because),
-        _ => None,
+    let mut typing = Typing::new(facts, "", false);
+    loop {
+        match typing.next(look(seat, facts, looks, clock).await) {
+            Step::Look(after) => tokio::time::sleep(after).await,
+            Step::End(Outcome::NotNow(because)) => return Some(because),
+            Step::End(_) | Step::Type(..) => return None,
+        }
     }
 }
 

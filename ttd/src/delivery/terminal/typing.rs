@@ -27,6 +27,9 @@ const BREAK_DELAY: Duration = Duration::from_millis(700);
 /// How many rows of a screen a composer leaves to others.
 const OTHER_ROWS: usize = 10;
 
+/// How often the screen is looked at once more before anything is typed, if it shows no composer.
+const MAX_FIRST_LOOKS: u32 = 2;
+
 /// How often the screen is looked at until it shows what was pasted or entered.
 const MAX_LOOKS: u32 = 10;
 
@@ -235,6 +238,11 @@ impl<'a> Typing<'a> {
         match seen.composer {
             Composer::Empty => {}
             Composer::Question => return not_now(Because::Asking),
+            // The screen may be half drawn.
+            Composer::Unknown if self.looks < MAX_FIRST_LOOKS => {
+                self.looks += 1;
+                return Step::Look(LOOK_DELAY);
+            }
             Composer::Unknown => return not_now(Because::NoComposer),
             Composer::Draft(_) => return not_now(Because::Draft),
         }

@@ -247,7 +247,7 @@ fn nothing_is_typed_where_the_screen_will_not_show_all_of_it() {
     let seen = |size: &str| Seen { mark: Mark::with_size(size), ..Pane::new().seen() };
     let first = |size| Typing::new(facts(), BLOCK, false).next(Event::Seen(seen(size)));
     assert!(matches!(first("80 40"), Step::Type(Act::Paste, _)));
-    for small in ["80 15", "20 24"] {
+    for small in ["80 12", "20 20"] {
         assert_eq!(first(small), not_now(Because::NoComposer), "{small}");
     }
 }
@@ -283,6 +283,14 @@ fn enter_that_was_lost_is_pressed_once_more_and_then_the_block_is_taken_out() {
     }
     let mut pane = Pane { ignores_paste: true, ..Pane::new() };
     assert!(matches!(pane.run(false), Outcome::Failed(_)));
+}
+
+#[test]
+fn a_screen_that_is_half_drawn_is_looked_at_again() {
+    let (mut typing, pane) = (Typing::new(facts(), BLOCK, false), Pane::new());
+    let half = Pane { other: Some(Composer::Unknown), ..Pane::new() };
+    assert_eq!(typing.next(Event::Seen(half.seen())), Step::Look(LOOK_DELAY));
+    assert!(matches!(typing.next(Event::Seen(pane.seen())), Step::Type(Act::Paste, _)));
 }
 
 /// What cannot be told for certain is left alone.
