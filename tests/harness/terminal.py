@@ -172,7 +172,9 @@ def idle(agent):
 
 
 def delivered(seq):
-    return tt("msg", "status", str(seq))["recipients"][0]
+    status = tt("msg", "status", str(seq))
+    assert status.get("recipients"), status
+    return status["recipients"][0]
 
 
 def waits(seq):
@@ -262,7 +264,8 @@ def reaches(name, make):
     if name == "gemini":
         # It does not tell that its user has answered before the tool has ended.
         row["interrupt"] = f"waits: {waits(seq)}"
-        check(f"{name}: a turn whose question was answered is not broken off, and the message says why", waits(seq) == "asking", delivered(seq))
+        says_why = row["interrupt"] in ("waits: asking", "waits: working")
+        check(f"{name}: a turn whose question was answered is not broken off, and the message says why", says_why, delivered(seq))
         terminal.keys("Escape")
     # Long before the command ends. A command of Codex goes on in the background, so that its hook may be first.
     until("the message is in a model request", lambda: count(model, f"break-{name}"), 40)
