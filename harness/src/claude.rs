@@ -87,6 +87,6 @@ pub(crate) static HARNESS: Harness = Harness {
         pasted: &["[Pasted text #{number} +{newlines} lines]"],
         token_from: TokenFrom { newlines: Some(3), chars: 801 },
         questions: &["Do you want to ", "Would you like to proceed?", "Enter to select"],
-        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
+        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape", takes_bursts: true },
     }),
 };

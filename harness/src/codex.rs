@@ -84,6 +84,6 @@ pub(crate) static HARNESS: Harness = Harness {
         pasted: &["[Pasted Content {chars} chars]"],
         token_from: TokenFrom { newlines: None, chars: 1001 },
         questions: &["Would you like to "],
-        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
+        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape", takes_bursts: true },
     }),
 };

@@ -68,6 +68,6 @@ pub(crate) static HARNESS: Harness = Harness {
         pasted: &["[Pasted Text: {lines} lines]", "[Pasted Text: {chars} chars]"],
         token_from: TokenFrom { newlines: Some(5), chars: 501 },
         questions: &["Allow execution of", "Apply this change?", "Allow once", "Action Required"],
-        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape" },
+        keys: Keys { erase: &["C-u", "BSpace"], break_turn: "Escape", takes_bursts: false },
     }),
 };

@@ -44,6 +44,9 @@ pub struct Keys {
     pub erase: &'static [&'static str],
     /// Breaks off a turn.
     pub break_turn: &'static str,
+    /// It is shown that it handles many keys that come at once, each of them and in order. Where not, nothing is typed into it: what was
+    /// pasted could not be taken out again for certain.
+    pub takes_bursts: bool,
 }
 
 /// What separates the composer from the rest of the screen.

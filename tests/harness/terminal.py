@@ -1,4 +1,4 @@
-"""An idle agent is reached through its terminal: real Claude Code, Codex and Gemini CLI sit at their prompts in tmux, with scripted models,
+"""An idle agent is reached through its terminal: real Claude Code and Codex sit at their prompts in tmux, with scripted models,
 and a message is typed into their composers, where their harness offers nothing else. It is in the next model request, once; a draft of a
 person is left alone, and so is a question; whoever types while a block is typed loses nothing, and nothing of it is sent.
 
@@ -22,7 +22,8 @@ from models import ObedientAnthropic, ObedientGemini, ObedientResponses
 from stage import LIMIT, answer, check, failures, prompt, run_tmux, type_until_done, until
 
 TT, NPM_BIN, SCRATCH = (os.path.abspath(path) for path in sys.argv[1:4])
-WANTED = sys.argv[4:] or ["claude", "codex", "gemini"]
+# Gemini CLI only where that is switched on again, in `takes_bursts`.
+WANTED = sys.argv[4:] or ["claude", "codex"]
 KEY = "sk-stand-in-00000000000000000000"
 # One line, quotes, wide characters, and a backslash at the end.
 DRAFT = 'half "typed" 日本語 \\'

@@ -45,7 +45,7 @@ impl Terminal {
     }
 
     fn screen_of(&self, agent_id: &AgentId) -> Option<&'static ScreenFacts> {
-        self.sessions.seated(agent_id)?.harness.screen.as_ref()
+        self.sessions.seated(agent_id)?.harness.screen.as_ref().filter(|screen| screen.keys.takes_bursts)
     }
 
     /// The pane in which the session of an agent takes what is typed.
