@@ -96,7 +96,9 @@ async fn report_session(
     if event == SessionEvent::ToolStarted {
         let uses = ToolUse { edits, is_shell: request.is_shell == Some(true) };
         if names_edits {
-            shared.recipients.told().edits(&reported.agent_id, report.at);
+            // A report may be dated by a clock that is ahead.
+            let at = report.at.min(shared.engine.clock().now().lease);
+            shared.recipients.told().edits(&reported.agent_id, at);
         }
         reported.refusal = guarded(&shared, &call, uses, report.cwd.as_deref(), can_speak).await?;
         if reported.refusal.is_some() {

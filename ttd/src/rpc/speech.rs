@@ -146,7 +146,7 @@ pub(super) async fn say(
     }
     // What holds a turn is no place to tell where the session stands.
     let is_untold = !holds && shared.sessions.is_untold(me);
-    let _alone = if is_untold { Some(shared.sessions.tells_alone().await) } else { None };
+    let alone = if is_untold { Some(shared.sessions.tells_alone().await) } else { None };
     let is_silent = boundary == Boundary::Tool && !is_untold;
     let here = if is_silent { None } else { Here::find(shared, me, cwd).await? };
     let elsewhere = match is_untold {
@@ -184,6 +184,7 @@ pub(super) async fn say(
             tracing::error!("storing what a session was told: {e}");
         }
     }
+    drop(alone);
     let facts = (!lines.is_empty()).then(|| block::frame_facts(&lines));
     // A turn that goes on anyhow brings everything that waits.
     let opening = if causes.is_empty() { boundary.opening(was_held) } else { Opening::Fresh };

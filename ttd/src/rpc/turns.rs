@@ -163,6 +163,8 @@ async fn takeover_stick(
 ) -> Result<TakenOver, Error> {
     let (call, room_id) = Call::for_room(&extensions, request.room_id.clone())?;
     let context = shared.keyed_context(&call, &request, Some(&room_id)).await?;
+    // The answer tells it which turn it has.
+    shared.knows_its_turn(&call).await?;
     let TakeoverStick { expected_turn_id, reason, operator_override, .. } = request;
     let operator_override = operator_override.unwrap_or(false);
     let command = Command::TakeOver { expected_turn_id, reason, operator_override };
